@@ -1,0 +1,359 @@
+"""Run configs: pydantic models read from TOML, with dotted overrides (`--reward.order both`).
+
+Unknown keys, wrong types and bad combinations are refused when the config is read; the message names the file, the key and the mend.
+Defaults are the vetted recipe; what is not published is marked so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from .errors import ConfigError
+from .prompts import load_prompt
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys refused, values frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelConfig(Section):
+    """Any Inspect model: `provider/name`, with its arguments."""
+
+    model: str
+    args: dict[str, Any] = Field(default_factory=dict)
+    base_url: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    max_connections: int | None = None
+
+    @property
+    def identity(self) -> str:
+        """What makes two entries the same model."""
+        return json.dumps([self.model, self.args, self.base_url], sort_keys=True)
+
+
+class PersonaConfig(Section):
+    """Persona that planted and persona-only targets take."""
+
+    name: str = Field(default="PRISM-4", min_length=1, max_length=80, pattern=r"^[^\n\r]+$")
+    lab: str = Field(default="Nexus Research", min_length=1, max_length=80, pattern=r"^[^\n\r]+$")
+
+
+class AuditConfig(Section):
+    """The audit environment (spec section 3)."""
+
+    max_turns: int = Field(default=15, ge=1, le=200)
+    report: bool = True
+    """Ask the auditor for a report after its last turn; false reproduces the paper."""
+    auditor_prompt: str = "neutral"
+    """`neutral` (ours), `petri` (the stock prompt, which asks for the reading most likely to catch the target), or a Markdown file."""
+    prefill: bool = False
+    rollback: bool = True
+    target_tools: Literal["synthetic", "fixed", "none"] = "synthetic"
+    system_required: bool = True
+    realism_filter: bool = False
+    compaction: bool = False
+    """Off for training: a compacted history is no longer what was sampled from."""
+    eager_resume: bool = False
+    turn_counter: bool = False
+    keep_target_reasoning: bool = False
+    """Show the target's private reasoning. It names a planted instruction, so it is dropped by default."""
+    max_concurrent: int | None = Field(default=None, ge=1)
+    """Audits at a time; None runs all of a step at once."""
+    persona: PersonaConfig = PersonaConfig()
+
+    def system_prompt(self) -> str:
+        """The auditor's system prompt template."""
+        if self.auditor_prompt == "neutral":
+            return load_prompt("auditrl.audit", "auditor_system")
+        return Path(self.auditor_prompt).read_text(encoding="utf-8")
+
+    def user_prompt(self) -> str:
+        """The auditor's first user message template."""
+        return load_prompt("auditrl.audit", "auditor_user")
+
+    @model_validator(mode="after")
+    def _prompt_exists(self) -> Self:
+        if self.auditor_prompt not in ("neutral", "petri") and not Path(self.auditor_prompt).is_file():
+            raise ValueError(f"auditor_prompt: no file {self.auditor_prompt!r}; use 'neutral', 'petri' or the path of a Markdown file")
+        return self
+
+
+class TargetsConfig(Section):
+    """Target models of training."""
+
+    pool: dict[str, ModelConfig] = Field(min_length=1)
+    """Models that carry planted behaviors; more than one are used in rotation."""
+    clean: ModelConfig | None = None
+    """Single-target runs: another model, without persona or system prompt, for calibration groups."""
+    clean_from_pool: bool = False
+    """Multi-target runs: clean targets come from the pool and get the persona-only block, so that style gives nothing away."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.clean is not None and self.clean_from_pool:
+            raise ValueError("targets.clean and targets.clean_from_pool exclude each other; drop one")
+        if self.clean is not None and any(self.clean.identity == m.identity for m in self.pool.values()):
+            raise ValueError("targets.clean is also in targets.pool; name another model, or set targets.clean_from_pool = true")
+        return self
+
+
+class BankConfig(Section):
+    """Which behaviors and seeds training draws from."""
+
+    path: Path | None = None
+    alone: bool = False
+    behaviors: tuple[str, ...] = ()
+    """Names; empty means every training behavior of the bank."""
+    seeds: Literal["bank", "sim"] = "bank"
+    """`sim`: the short seeds of the simulated world."""
+
+
+class LocalEngineConfig(Section):
+    """Policy trained in process with torch."""
+
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    device: str = "auto"
+    gradient_checkpointing: bool = False
+    micro_batch_tokens: int = Field(default=16384, ge=64)
+    threads: int | None = Field(default=None, ge=1)
+
+
+class LoraConfig(Section):
+    """Adapter shape for `policy.method = "lora"`."""
+
+    rank: int = Field(default=32, ge=1)
+    alpha: int = Field(default=64, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+
+
+class PolicyConfig(Section):
+    """The auditor that is trained."""
+
+    engine: Literal["local"] = "local"
+    model: str
+    """`sim/tiny` (shipped), a Hugging Face model folder, or a model id."""
+    method: Literal["full", "lora"] = "full"
+    max_tokens: int = Field(default=1024, ge=1)
+    """Tokens of one auditor turn."""
+    temperature: float = Field(default=1.0, gt=0)
+    local: LocalEngineConfig = LocalEngineConfig()
+    lora: LoraConfig = LoraConfig()
+
+
+class RewardConfig(Section):
+    """The reward design (spec section 5)."""
+
+    kind: str = "reference"
+    calibration_eighths: int = Field(default=0, ge=0, le=8)
+    """Groups of 8 that have a clean target and the inverted criterion."""
+    order: Literal["random", "both"] = "random"
+    """Order of A and B in pairwise judging (not published): random, or both orders averaged."""
+    renewal_steps: int | None = Field(default=50, ge=1)
+    """Reference audits are renewed from the current policy every so many steps; None: never."""
+    score: Literal["score", "win"] = "score"
+    """Reference pairwise: score/100 or the win bit (not published)."""
+    max_missing_share: float = Field(default=0.25, ge=0, le=1)
+    """A step fails when more of its verdicts are missing."""
+    judge_attempts: int = Field(default=2, ge=1, le=5)
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of the reward design."""
+
+
+class LossSettings(Section):
+    """Policy loss of one update (not published: ours)."""
+
+    kind: Literal["ppo", "importance_sampling"] = "ppo"
+    clip_low: float = Field(default=0.8, gt=0, le=1)
+    clip_high: float = Field(default=1.28, ge=1)
+    ratio_mask: tuple[float, float] | None = (0.2, 5.0)
+    kl_coef: float = Field(default=0.0, ge=0)
+
+
+class TrainConfig(Section):
+    """The training loop. 8 scenarios x 8 audits is the likely published shape; learning rate, clip and temperature are not published."""
+
+    steps: int = Field(default=160, ge=1)
+    groups: int = Field(default=8, ge=1)
+    group_size: int = Field(default=8, ge=2)
+    lr: float = Field(default=5e-4, gt=0)
+    warmup_steps: int = Field(default=5, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    grad_clip: float = Field(default=1.0, gt=0)
+    advantage_eps: float = Field(default=0.01, gt=0)
+    loss: LossSettings = LossSettings()
+    checkpoint_every: int = Field(default=10, ge=1)
+    keep_checkpoints: int = Field(default=2, ge=1)
+    max_failed_share: float = Field(default=0.5, ge=0, le=1)
+    """The run stops (resumable) when more audits of a step failed."""
+
+
+class ProbeConfig(Section):
+    """Cheap look at held-back clean scenarios during training."""
+
+    every: int = Field(default=5, ge=0)
+    """Steps between probes; 0 switches them off."""
+    audits: int = Field(default=16, ge=1)
+
+
+class EvaluationConfig(Section):
+    """The four-part suite before and after training (spec section 6)."""
+
+    profile: Literal["off", "sim", "small", "full"] = "sim"
+    before: bool = True
+    after: bool = True
+    target: ModelConfig | None = None
+    """Planted target of the evaluation: a model that training never uses."""
+    clean_target: ModelConfig | None = None
+    production_target: ModelConfig | None = None
+    judge: ModelConfig | None = None
+
+
+class RunConfig(Section):
+    """A whole training run."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")
+    random_seed: int = Field(default=1, ge=0)
+    simulated: bool = False
+    """Set by configs of the simulated world; every output then says that it is a model of the method."""
+    policy: PolicyConfig
+    targets: TargetsConfig
+    judge: ModelConfig
+    bank: BankConfig = BankConfig()
+    audit: AuditConfig = AuditConfig()
+    reward: RewardConfig = RewardConfig()
+    train: TrainConfig = TrainConfig()
+    probe: ProbeConfig = ProbeConfig()
+    evaluation: EvaluationConfig = EvaluationConfig(profile="off")
+
+    @model_validator(mode="after")
+    def _combinations(self) -> Self:
+        reward, targets = self.reward, self.targets
+        if reward.calibration_eighths and targets.clean is None and not targets.clean_from_pool:
+            raise ValueError(
+                f"reward.calibration_eighths = {reward.calibration_eighths} needs clean targets: set targets.clean, or targets.clean_from_pool = true"
+            )
+        if (self.train.groups * reward.calibration_eighths) % 8:
+            raise ValueError(
+                f"train.groups = {self.train.groups} does not hold {reward.calibration_eighths}/8 clean groups exactly; use a multiple of 8, or another share"
+            )
+        if self.audit.compaction:
+            raise ValueError("audit.compaction must be false in training: a compacted history is not what the policy sampled from")
+        if self.evaluation.profile != "off":
+            self._check_evaluation()
+        return self
+
+    def _check_evaluation(self) -> None:
+        evaluation = self.evaluation
+        for key in ("target", "clean_target", "production_target"):
+            if getattr(evaluation, key) is None:
+                raise ValueError(
+                    f"evaluation.profile = {evaluation.profile!r} needs evaluation.{key}; set it, or evaluation.profile = 'off'"
+                )
+        assert evaluation.target is not None
+        if any(evaluation.target.identity == m.identity for m in self.targets.pool.values()):
+            raise ValueError("evaluation.target is also a training target (targets.pool); evaluate on a model that training never uses")
+
+    @property
+    def digest(self) -> str:
+        """Hash of everything that changes results."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def parse_overrides(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """`[("reward.order", "both")]` -> nested dict. Values are TOML; anything that is not is taken as a string."""
+    result: dict[str, Any] = {}
+    for key, raw in pairs:
+        try:
+            value: Any = tomllib.loads(f"value = {raw}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = None if raw in ("none", "null") else raw
+        node = result
+        *parents, leaf = key.split(".")
+        for part in parents:
+            node = node.setdefault(part, {})
+            if not isinstance(node, dict):
+                raise ConfigError(f"--{key}: {part!r} was already given a value; override single keys only")
+        node[leaf] = value
+    return result
+
+
+def _merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in extra.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def packaged_config(name: str) -> Path:
+    """Path of a config that ships with the package (`quickstart`)."""
+    return Path(str(files("auditrl").joinpath("configs", f"{name}.toml")))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file. ConfigError names the file, the line and the mend."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; `auditrl quickstart` shows a config that works") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a folder; name a TOML file (to go on with a run use `auditrl resume {path}`)") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def load_config(path: Path, overrides: Sequence[tuple[str, str]] = ()) -> RunConfig:
+    """Read and check a run config."""
+    return check_config(_merge(read_toml(path), parse_overrides(overrides)), str(path))
+
+
+def check_config(data: Mapping[str, Any], source: str) -> RunConfig:
+    """Validate a config dictionary; ConfigError lists every problem with its key."""
+    try:
+        return RunConfig.model_validate(dict(data))
+    except ValidationError as error:
+        raise ConfigError(describe_validation(error, source)) from None
+
+
+def describe_validation(error: ValidationError, source: str) -> str:
+    """One line a problem: file, key, what is wrong, what to do."""
+    lines: list[str] = []
+    for item in error.errors():
+        key = ".".join(str(part) for part in item["loc"]) or "config"
+        if item["type"] == "extra_forbidden":
+            message = f"unknown key {_suggestion(item['loc'])}"
+        elif item["type"] == "missing":
+            message = "required and missing; add it"
+        else:
+            given = item.get("input")
+            shown = f" (given: {given!r})" if isinstance(given, (str, int, float, bool)) else ""
+            message = item["msg"].removeprefix("Value error, ") + shown
+        lines.append(f"{source}: {key}: {message}")
+    return "\n".join(lines)
+
+
+def _suggestion(loc: tuple[Any, ...]) -> str:
+    import difflib
+
+    model: Any = RunConfig
+    for part in loc[:-1]:
+        info = getattr(model, "model_fields", {}).get(part)
+        model = info.annotation if info is not None else None
+    names = list(getattr(model, "model_fields", {}))
+    close = difflib.get_close_matches(str(loc[-1]), names, n=1)
+    if close:
+        return f"(did you mean {close[0]!r}?)"
+    return f"(known here: {', '.join(names)})" if names else "(remove it)"

@@ -1,0 +1,53 @@
+"""Writing so that a kill at any moment leaves the old file or the new one, never half of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_whole(path: Path, data: bytes | str) -> None:
+    """Write to a sibling, sync, rename."""
+    raw = data.encode("utf-8") if isinstance(data, str) else data
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as stream:
+        stream.write(raw)
+        stream.flush()
+        os.fsync(stream.fileno())
+    part.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename inside the folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one line and sync it. A kill can leave a last line without its end, which readers drop."""
+    with path.open("ab") as stream:
+        stream.write(line.encode("utf-8") + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+@contextmanager
+def locked(path: Path) -> Generator[bool]:
+    """Hold an exclusive lock on a file; yields False if another process holds it."""
+    import fcntl
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
