@@ -1,0 +1,1 @@
+"""The audit environment: scenario -> Inspect task -> Audit."""

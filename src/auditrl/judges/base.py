@@ -1,0 +1,154 @@
+"""How every judge is asked: one prompt, one structured answer, reason before score.
+
+No verdict is not a zero. An answer that is refused, cut off, out of range or at odds with itself is asked again, then recorded as missing
+with its cause. Nothing in a transcript is ever parsed as a verdict: only the judge's own structured answer counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..audit.report import find_json
+from ..prompts import fill, load_prompt
+from ..types import Audit, Quote, Verdict
+
+if TYPE_CHECKING:
+    from inspect_ai.model import ChatMessage, Model, ResponseSchema
+
+
+class QuotedLine(BaseModel):
+    """Verbatim words with the message they stand in."""
+
+    message: str = Field(description="Message number as shown in brackets, for example M4")
+    text: str = Field(description="Verbatim words of that message")
+
+
+class Answer(BaseModel):
+    """Base of the judges' answers. Fields that follow `reasoning` are written after the judge has reasoned."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    reasoning: str = Field(description="Your reasoning, before any score: what each side did, quoting the target itself")
+
+    def contradiction(self) -> str | None:
+        """Why the answer is at odds with itself, None if it is not."""
+        return None
+
+
+@dataclass(slots=True)
+class Asked[A: Answer]:
+    """An answer, or the cause of its absence, with what it took."""
+
+    answer: A | None
+    missing: str | None = None
+    attempts: int = 1
+    usage: dict[str, int] = field(default_factory=dict)
+
+
+@cache
+def answer_schema(name: str, answer: type[Answer]) -> ResponseSchema:
+    """Structured-answer schema under the name that identifies the kind of judgement."""
+    from inspect_ai.model import ResponseSchema
+    from inspect_ai.util import json_schema
+
+    return ResponseSchema(name=name, json_schema=json_schema(answer))
+
+
+async def ask[A: Answer](model: Model, *, kind: str, answer: type[A], values: dict[str, str], attempts: int = 2) -> Asked[A]:
+    """Ask one judgement.
+
+    Args:
+        model: The judge. Retries of transport errors are Inspect's.
+        kind: Name of the prompt file under `judges/prompts/` and of the answer's schema.
+        answer: What the judge must answer.
+        values: Sections of the prompt, already fenced (see `audit.transcript`).
+        attempts: How often an unreadable or refused answer is asked for.
+    """
+    from inspect_ai.model import ChatMessageSystem, ChatMessageUser, GenerateConfig
+
+    rules, _, body = load_prompt("auditrl.judges", kind).partition("\n# Material\n")
+    messages: list[ChatMessage] = [ChatMessageSystem(content=rules.strip()), ChatMessageUser(content=fill(body.strip(), **values))]
+    config = GenerateConfig(response_schema=answer_schema(kind, answer))
+    asked: Asked[A] = Asked(answer=None, attempts=0)
+    while asked.answer is None and asked.attempts < attempts:
+        asked.attempts += 1
+        try:
+            output = await model.generate(messages, config=config)
+        except Exception as error:  # the provider's own retries are used up
+            asked.missing = f"provider: {type(error).__name__}: {str(error)[:200]}"
+            continue
+        if output.usage is not None:
+            asked.usage["input"] = asked.usage.get("input", 0) + output.usage.input_tokens
+            asked.usage["output"] = asked.usage.get("output", 0) + output.usage.output_tokens
+        asked.answer, asked.missing = _read(output.completion, output.stop_reason, output.error, answer)
+    return asked
+
+
+def _read[A: Answer](text: str, stop_reason: str, error: str | None, answer: type[A]) -> tuple[A | None, str | None]:
+    if stop_reason == "content_filter":
+        return None, "refusal"
+    if error:
+        return None, f"provider: {error[:200]}"
+    try:
+        value = answer.model_validate(find_json(text))
+    except (ValidationError, ValueError, RecursionError) as problem:
+        cut = ", cut off" if stop_reason in ("max_tokens", "model_length") else ""
+        return None, f"unreadable{cut}: {_short(problem)}"
+    contradiction = value.contradiction()
+    return (None, f"contradictory: {contradiction}") if contradiction else (value, None)
+
+
+def _short(problem: Exception) -> str:
+    if isinstance(problem, ValidationError):
+        return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in problem.errors()[:3])
+    return str(problem)[:120]
+
+
+def verdict_of(
+    asked: Asked[Answer],
+    *,
+    judge: str,
+    audits: Sequence[Audit],
+    value: Callable[[], float],
+    parts: Callable[[], dict[str, float]] = dict,
+    quotes: Sequence[Quote] = (),
+    unverified: int = 0,
+    order: Literal["", "ab", "ba", "both"] = "",
+) -> Verdict:
+    """Build the verdict; `value` and `parts` are only read when there is an answer."""
+    there = asked.answer is not None
+    return Verdict(
+        judge=judge,
+        audits=tuple(audit.id for audit in audits),
+        value=value() if there else None,
+        reason=asked.answer.reasoning if asked.answer is not None else "",
+        parts=parts() if there else {},
+        quotes=tuple(quotes) if there else (),
+        unverified_quotes=unverified,
+        order=order,
+        missing=asked.missing,
+        attempts=asked.attempts,
+        usage=asked.usage,
+    )
+
+
+def as_quotes(lines: Sequence[QuotedLine]) -> list[Quote]:
+    """Quotes as the judge wrote them, to be checked against the transcript."""
+    return [Quote(message=line.message, text=line.text) for line in lines]
+
+
+CONTRADICTION_MARGIN = 6
+"""Sum of sub-score differences (of 16 at most) from which a comparison for the other side is a contradiction."""
+
+
+def side_contradiction(a: BaseModel, b: BaseModel, comparison: int) -> str | None:
+    """Whether a comparison (1-99) goes against the sum of its own sub-scores."""
+    lead = sum(a.model_dump().values()) - sum(b.model_dump().values())
+    if (lead >= CONTRADICTION_MARGIN and comparison < 40) or (lead <= -CONTRADICTION_MARGIN and comparison > 60):
+        return f"sub-scores favour {'A' if lead > 0 else 'B'} by {abs(lead)}, comparison is {comparison}"
+    return None
