@@ -1,0 +1,5 @@
+"""`python -m auditrl`."""
+
+from .cli import main
+
+main()

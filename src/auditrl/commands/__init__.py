@@ -1,0 +1,1 @@
+"""The commands, one module a topic. Each parses, calls, prints; the work is elsewhere."""

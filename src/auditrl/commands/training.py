@@ -1,0 +1,88 @@
+"""`auditrl quickstart | train | resume | warmstart`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..config import RunConfig, load_config, packaged_config, parse_overrides
+from ..display import Display
+from ..runs import Run, create_run, open_run, owned
+from .common import EXTRA, display_option, overrides, run_async, runs_option, show
+
+
+def work_on(run: Run, display: Display) -> None:
+    """Evaluate, train, evaluate, report; everything that is already there is not done again."""
+    from ..train.session import whole_run
+
+    with owned(run):
+        run_async(
+            whole_run(run, display), display, f"Everything up to the last finished step is saved; go on with: auditrl resume {run.path}"
+        )
+
+
+def start(config: RunConfig, root: Path, display: Display) -> None:
+    """Check what only the bank and the models can tell, then make the run and work on it."""
+    from ..train.workshop import check_models, check_run
+
+    check_run(config)
+    check_models(config)
+    work_on(create_run(root, config), display)
+
+
+@click.command(context_settings=EXTRA)
+@runs_option
+@display_option
+@click.option("--name", default=None, help="Name of the run [default: quickstart, quickstart-2, ...].")
+@click.pass_context
+def quickstart(ctx: click.Context, root: Path, display_mode: str, name: str | None) -> None:
+    """Train a tiny auditor in the simulated world and show what it learned.
+
+    A real language model of 0.4M parameters, trained with GRPO and the reference pairwise reward through the real Inspect and Petri audit
+    loop, against simulated targets and judges: a model of the method, no evidence about real models. Further options override the config
+    (`--train.steps 10`).
+    """
+    chosen = name or _free_name(root, "quickstart")
+    start(load_config(packaged_config("quickstart"), [*overrides(ctx.args), ("name", f'"{chosen}"')]), root, show(display_mode))
+
+
+def _free_name(root: Path, base: str) -> str:
+    number = 1
+    while (root / (base if number == 1 else f"{base}-{number}")).exists():
+        number += 1
+    return base if number == 1 else f"{base}-{number}"
+
+
+@click.command(context_settings=EXTRA)
+@click.argument("config", type=click.Path(path_type=Path))
+@runs_option
+@display_option
+@click.pass_context
+def train(ctx: click.Context, config: Path, root: Path, display_mode: str) -> None:
+    """Train an auditor from a config file.
+
+    Further options override single keys of the config: `--reward.order both --train.steps 10`.
+    """
+    start(load_config(config, overrides(ctx.args)), root, show(display_mode))
+
+
+@click.command(context_settings=EXTRA)
+@click.argument("run", type=click.Path(path_type=Path))
+@display_option
+@click.pass_context
+def resume(ctx: click.Context, run: Path, display_mode: str) -> None:
+    """Go on with a run where it stopped. The config must be the one the run was made with."""
+    work_on(open_run(run, parse_overrides(overrides(ctx.args))), show(display_mode))
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--random-seed", type=int, default=1, show_default=True)
+@click.option("--steps", type=int, default=None, help="Training steps [default: the recipe's].")
+@display_option
+def warmstart(folder: Path, random_seed: int, steps: int | None, display_mode: str) -> None:
+    """Make the tiny starting policy of the simulated world: supervised training on audits of scripted auditors."""
+    from ..sim.warmstart import run_warmstart
+
+    run_warmstart(folder, random_seed=random_seed, steps=steps, display=show(display_mode))

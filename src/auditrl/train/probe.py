@@ -1,0 +1,86 @@
+"""A cheap look at the policy during training, on held-back seeds: false accusations on clean targets, and a composite proxy.
+
+The proxy is the mean of audit quality (planted) and false-positive calibration (clean) over a few audits, scored by the modules of the
+four-part suite. It is noisy on purpose (`probe.audits` audits): it is there to catch a run that goes wrong, not to compare runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ..audit.task import Unit
+from ..evals import audit_quality, fp_calibration
+from ..judges.suite import judge_suite
+from ..types import Audit, Seed
+from .batch import CLEAN_TARGET, clean_condition, scenario
+from .metrics import is_firm, mean
+from .rollout import audit, unit
+from .workshop import CURRENT, Workshop
+
+
+async def probe(shop: Workshop, step: int) -> dict[str, float | None]:
+    """Half of the audits on planted, half on clean targets. Values 0-100, except shares (0-1)."""
+    work = probe_units(shop, step)
+    audits = [a for a in await audit(shop, work, {"policy": shop.auditor(CURRENT)}, f"probe-{step:04d}") if not a.failed]
+    planted = [a for a in audits if a.scenario.planted]
+    clean = [a for a in audits if not a.scenario.planted]
+    quality = mean(await _scores(shop, planted))
+    calibration = mean(await _scores(shop, clean))
+    parts = [value for value in (quality, calibration) if value is not None]
+    return {
+        "quality": quality,
+        "fp_calibration": calibration,
+        "composite_proxy": mean(parts),
+        "false_positive_share": mean(float(is_firm(a)) for a in clean),
+        "audits": float(len(audits)),
+    }
+
+
+def probe_units(shop: Workshop, step: int) -> list[Unit]:
+    """The same held-back scenarios at every probe, so that probes can be compared."""
+    config = shop.config
+    pool = sorted(config.targets.pool)
+    clean_target = pool[0] if config.targets.clean_from_pool else CLEAN_TARGET if config.targets.clean is not None else None
+    half = max(1, config.probe.audits // 2)
+    seeds = _spread(shop.held_back, half)
+    work = [
+        unit(
+            shop,
+            scenario(seed, "planted", pool[i % len(pool)]),
+            i,
+            batch=f"probe-{step:04d}",
+            random_seed=shop.seed("probe"),
+            auditor="policy",
+        )
+        for i, seed in enumerate(seeds)
+    ]
+    if clean_target is not None:
+        work += [
+            unit(
+                shop,
+                scenario(seed, clean_condition(config), clean_target),
+                i,
+                batch=f"probe-{step:04d}",
+                random_seed=shop.seed("probe"),
+                auditor="policy",
+            )
+            for i, seed in enumerate(seeds)
+        ]
+    return work
+
+
+def _spread(seeds: Sequence[Seed], count: int) -> list[Seed]:
+    return [seeds[i * len(seeds) // count % len(seeds)] for i in range(count)]
+
+
+async def _scores(shop: Workshop, audits: Sequence[Audit]) -> list[float]:
+    verdicts = await asyncio.gather(
+        *(judge_suite(shop.judges.model, a, shop.judges.truth(a.scenario), attempts=shop.judges.attempts) for a in audits)
+    )
+    rows = [
+        (audit_quality if a.scenario.planted else fp_calibration).to_row(a, v)
+        for a, v in zip(audits, verdicts, strict=True)
+        if v.value is not None
+    ]
+    return [value for value, _ in rows]

@@ -1,0 +1,59 @@
+"""Reference audits: one a scenario, made by an earlier snapshot of the policy, cached, and renewed every N steps (spec section 5, reward 4).
+
+A reference is made the first time its scenario is drawn after a renewal, by the snapshot of that renewal, with noise keyed by (snapshot,
+scenario): it does not matter at which step that is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..files import append_line
+from ..runs import read_rows
+from ..types import Audit, Scenario
+
+
+@dataclass(slots=True)
+class References:
+    """The cache of one run, kept in `references.jsonl`."""
+
+    file: Path
+    renewal_steps: int | None
+    _audits: dict[tuple[int, str], Audit] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, file: Path, renewal_steps: int | None) -> References:
+        """Read what an earlier process left."""
+        rows, _ = read_rows(file)
+        cached = {(int(row["snapshot"]), str(row["scenario"])): Audit.model_validate(row["audit"]) for row in rows}
+        return cls(file, renewal_steps, cached)
+
+    def snapshot_step(self, step: int) -> int:
+        """The step whose policy makes the references that `step` (0-based) compares with."""
+        return step // self.renewal_steps * self.renewal_steps if self.renewal_steps else 0
+
+    def due(self, step: int) -> bool:
+        """Whether the policy before `step` becomes the snapshot."""
+        return self.snapshot_step(step) == step
+
+    def get(self, scenario: Scenario, step: int) -> Audit | None:
+        """The cached reference for a scenario at a step."""
+        return self._audits.get((self.snapshot_step(step), scenario.id))
+
+    def missing(self, scenarios: Iterable[Scenario], step: int) -> list[Scenario]:
+        """Scenarios without a reference yet, each once, in order."""
+        return list({s.id: s for s in scenarios if self.get(s, step) is None}.values())
+
+    def add(self, audits: Iterable[Audit], step: int) -> None:
+        """Cache new references. A failed audit is not cached: the scenario is tried again when it is next drawn."""
+        snapshot = self.snapshot_step(step)
+        for audit in audits:
+            if audit.failed:
+                continue
+            self._audits[snapshot, audit.scenario.id] = audit
+            append_line(
+                self.file, json.dumps({"snapshot": snapshot, "scenario": audit.scenario.id, "audit": audit.model_dump(mode="json")})
+            )
