@@ -1,0 +1,179 @@
+"""Which concurrent requests are generated together: a barrier over the audits that are alive.
+
+A batch that depends on arrival times gives logits that differ in the last bits from run to run, and small batches are slow. So audits
+take a seat when they start and leave it when they end, and a batch runs when every seated audit has asked for its next turn. Requests
+from outside a seat don't wait for anybody: they run as soon as the event loop has nothing else to do.
+
+The barrier can't lock up: a seat is left in a `finally`, and when nothing has moved for `patience_s` seconds although requests are
+waiting (an audit that never took its reserved seat, a target that hangs), those that wait are run without the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+__all__ = ["Lockstep"]
+
+logger = logging.getLogger(__name__)
+
+_QUIET_PASSES = 3
+"""Event loop passes without a new request after which it counts as idle: a task needs two to get from a result to its next request."""
+
+
+@dataclass(slots=True, eq=False)
+class _Pending[Request, Result]:
+    request: Request
+    seat: str | None
+    future: asyncio.Future[Result]
+
+
+@dataclass(slots=True)
+class LockstepStats:
+    """What the barrier did: batches run, requests in them, and batches that ran without every seated audit."""
+
+    batches: int = 0
+    requests: int = 0
+    stalls: int = 0
+
+
+@dataclass(slots=True)
+class Lockstep[Request, Result]:
+    """Collects requests into batches and hands each to `run`.
+
+    Args:
+        run: Answers a batch, one result a request, in order. An exception is given to every request of the batch.
+        patience_s: Seconds without any movement after which waiting requests are run although some seated audit has not asked.
+    """
+
+    run: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]]
+    patience_s: float = 120.0
+    stats: LockstepStats = field(default_factory=LockstepStats)
+    _seats: dict[str, int] = field(default_factory=dict[str, int])
+    _reserved: int = 0
+    _pending: list[_Pending[Request, Result]] = field(default_factory=list[_Pending[Request, Result]])
+    _batch: asyncio.Task[None] | None = None
+    _idle_check: asyncio.Handle | None = None
+    _patience: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def session(self, seats: int) -> Generator[None]:
+        """Reserve seats for audits that are about to start: no batch runs before they are all taken (or given back).
+
+        Reserve as many as run at the same time; audits that start later simply join. At the end what is still reserved is dropped.
+        """
+        self._reserved += seats
+        taken_before = self._reserved
+        try:
+            yield
+        finally:
+            self._reserved = min(self._reserved, taken_before - seats)
+            self._moved()
+
+    def forfeit(self, seats: int = 1) -> None:
+        """Give back reserved seats whose audits will not come (they failed before they could sit down)."""
+        self._reserved = max(0, self._reserved - seats)
+        self._moved()
+
+    @asynccontextmanager
+    async def seat(self, name: str) -> AsyncGenerator[None]:
+        """Take part in the barrier as audit `name` until the block is left, however it is left."""
+        self._seats[name] = self._seats.get(name, 0) + 1
+        self._reserved = max(0, self._reserved - 1)
+        try:
+            yield
+        finally:
+            self._seats[name] -= 1
+            if not self._seats[name]:
+                del self._seats[name]
+            self._moved()
+
+    async def submit(self, request: Request, *, seat: str | None) -> Result:
+        """Wait for the batch that answers this request. `seat` is the audit it belongs to; one without a seat does not wait for others."""
+        loop = asyncio.get_running_loop()
+        pending = _Pending[Request, Result](request, seat if seat in self._seats else None, loop.create_future())
+        self._pending.append(pending)
+        self._moved()
+        try:
+            return await pending.future
+        finally:
+            # only still there if the caller was cancelled before its batch began
+            if pending in self._pending:
+                self._pending.remove(pending)
+
+    def _moved(self) -> None:
+        """Something changed: run what is ready, watch for the rest."""
+        self._rearm_patience()
+        if self._batch is not None:
+            return
+        waiting = {p.seat for p in self._pending if p.seat is not None}
+        if waiting and not self._reserved and waiting.issuperset(self._seats):
+            self._start([p for p in self._pending if p.seat is not None])
+        elif any(p.seat is None for p in self._pending):
+            self._check_idle(len(self._pending), _QUIET_PASSES)
+
+    def _check_idle(self, seen: int, passes: int) -> None:
+        if self._idle_check is not None:
+            self._idle_check.cancel()
+        self._idle_check = asyncio.get_running_loop().call_soon(self._idle_pass, seen, passes)
+
+    def _idle_pass(self, seen: int, passes: int) -> None:
+        self._idle_check = None
+        if self._batch is not None:
+            return
+        if passes and seen == len(self._pending):
+            self._check_idle(seen, passes - 1)
+        elif passes:
+            self._check_idle(len(self._pending), _QUIET_PASSES)
+        elif ready := [p for p in self._pending if p.seat is None]:
+            self._start(ready)
+
+    def _rearm_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        if self._pending and self._batch is None:
+            self._patience = asyncio.get_running_loop().call_later(self.patience_s, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        if self._pending and self._batch is None:
+            late = sorted(set(self._seats) - {p.seat for p in self._pending if p.seat is not None})
+            self.stats.stalls += 1
+            logger.warning(
+                "after %g s, generating for %d requests without %d reserved seats and %d audits that have not asked (first: %s)",
+                self.patience_s,
+                len(self._pending),
+                self._reserved,
+                len(late),
+                late[:1],
+            )
+            self._start(list(self._pending))
+
+    def _start(self, batch: list[_Pending[Request, Result]]) -> None:
+        self._pending = [p for p in self._pending if p not in batch]
+        self.stats.batches += 1
+        self.stats.requests += len(batch)
+        self._batch = asyncio.get_running_loop().create_task(self._answer(batch))
+
+    async def _answer(self, batch: list[_Pending[Request, Result]]) -> None:
+        try:
+            results = await self.run([p.request for p in batch])
+            for pending, result in zip(batch, results, strict=True):
+                if not pending.future.done():
+                    pending.future.set_result(result)
+        except asyncio.CancelledError:
+            for pending in batch:
+                pending.future.cancel()
+            raise
+        except Exception as error:
+            for pending in batch:
+                if not pending.future.done():
+                    pending.future.set_exception(error)
+        finally:
+            self._batch = None
+            if self._pending:
+                self._moved()
