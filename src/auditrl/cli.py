@@ -21,6 +21,7 @@ LAZY = {
     "report": "auditrl.commands.runs:report",
     "audit": "auditrl.commands.audit:audit",
     "eval": "auditrl.commands.evaluation:evaluate",
+    "crux": "auditrl.commands.crux:crux",
     "rescore": "auditrl.commands.compare:rescore",
     "compare": "auditrl.commands.compare:compare",
 }
@@ -33,7 +34,8 @@ HELP = {
     "runs": "List and show runs.",
     "report": "Write the HTML report of a run.",
     "audit": "Run one audit and print it.",
-    "eval": "Evaluate any auditor with the four-part suite.",
+    "eval": "Evaluate any auditor with the four-part suite or from cruxes, and check targets.",
+    "crux": "Find the decisive moments of recorded audits.",
     "rescore": "Score the audits of an evaluation with another judge.",
     "compare": "Compare evaluated auditors, paired by seed.",
 }

@@ -229,6 +229,8 @@ class RunConfig(Section):
     policy: PolicyConfig
     targets: TargetsConfig
     judge: ModelConfig
+    realism: ModelConfig | None = None
+    """Model behind `audit.realism_filter`; never the policy, whose filter turns would be trained on."""
     bank: BankConfig = BankConfig()
     audit: AuditConfig = AuditConfig()
     reward: RewardConfig = RewardConfig()
@@ -247,6 +249,8 @@ class RunConfig(Section):
             raise ValueError(
                 f"train.groups = {self.train.groups} does not hold {reward.calibration_eighths}/8 clean groups exactly; use a multiple of 8, or another share"
             )
+        if self.audit.realism_filter and self.realism is None:
+            raise ValueError("audit.realism_filter = true needs a model that rates realism: set [realism] model = 'provider/name'")
         if self.audit.compaction:
             raise ValueError("audit.compaction must be false in training: a compacted history is not what the policy sampled from")
         if self.evaluation.profile != "off":

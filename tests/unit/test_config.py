@@ -38,6 +38,7 @@ def write(tmp_path: Path, text: str) -> Path:
             ["train.groups = 4", "multiple of 8"],
         ),
         (MINIMAL + "[targets.clean]\nmodel = 'sim/target'", ["targets.clean is also in targets.pool", "clean_from_pool"]),
+        (MINIMAL + "[audit]\nrealism_filter = true", ["audit.realism_filter", "[realism]"]),
         (MINIMAL + "[audit]\ncompaction = true", ["audit.compaction must be false"]),
         (MINIMAL + "[audit]\nauditor_prompt = 'nowhere.md'", ["auditor_prompt", "nowhere.md", "'neutral'"]),
         (MINIMAL + "[evaluation]\nprofile = 'sim'", ["evaluation.target", "profile = 'off'"]),

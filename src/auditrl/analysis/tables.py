@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..evals.scores import SUITE_TITLES, SUITES, Comparison, Scorecard, SuiteResult, by_behavior, compare, pair_rows
+from ..evals.scores import SUITE_TITLES, SUITES, Comparison, Scorecard, SuiteResult, by_behavior, compare, leaked, marks, pair_rows
 from .published import MARK, SOURCE, FourPart
 from .stats import Interval, paired
 
@@ -204,9 +204,8 @@ def score_table(cards: Sequence[Scorecard], published: Iterable[FourPart] = (), 
     notes = [_INTERVALS]
     if printed:
         notes.append(f"Rows marked \u201c{MARK}\u201d: {SOURCE}.")
-    if any(card.simulated for card in cards):
-        notes.append(_SIMULATED)
-    return Table(title, _score_columns(Column("auditor", "Auditor", text=True)), tuple(rows + printed), tuple(notes))
+    notes += _said(cards)
+    return Table(_titled(title, cards), _score_columns(Column("auditor", "Auditor", text=True)), tuple(rows + printed), tuple(notes))
 
 
 def comparison_table(first: Scorecard, second: Scorecard, names: tuple[str, str] = ("Before", "After")) -> Table:
@@ -249,9 +248,19 @@ def comparison_table(first: Scorecard, second: Scorecard, names: tuple[str, str]
     ]
     if dropped:
         notes.append(f"{dropped} seeds have a score on one side only and are left out of the differences.")
-    if first.simulated:
-        notes.append(_SIMULATED)
-    return Table(f"{names[0]} and {names[1].lower()}", columns, tuple(rows), tuple(notes))
+    notes += _said((first, second))
+    title = f"{names[0]} and {names[1].lower()}" if names == ("Before", "After") else f"{names[0]} and {names[1]}"
+    return Table(_titled(title, (first, second)), columns, tuple(rows), tuple(notes))
+
+
+def _said(cards: Sequence[Scorecard]) -> list[str]:
+    """What must stand under every table of these cards."""
+    notes = list(dict.fromkeys(note for card in cards for note in marks(card)))
+    return [*notes, _SIMULATED] if any(card.simulated for card in cards) else notes
+
+
+def _titled(title: str, cards: Sequence[Scorecard]) -> str:
+    return f"{title} (held-out guard off)" if any(leaked(card) for card in cards) else title
 
 
 def _direction(difference: Interval | None, significant: bool) -> str:

@@ -6,6 +6,7 @@ Petri has no verdict tool. The report is one more model call of the same auditor
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -19,6 +20,7 @@ REPORT_REQUEST = "Write your report now"
 """A line of the report prompt that policies with a language of their own recognise."""
 
 
+@cache
 def report_schema() -> ResponseSchema:
     """Structured-answer schema of the report."""
     from inspect_ai.model import ResponseSchema

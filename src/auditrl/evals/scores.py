@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..analysis.stats import LEVEL, NO_DATA, Interval, Paired, holm, mean_of_intervals, paired, seed_interval, seed_means
 from ..errors import ConfigError, RunError
+from .wildchat import conversation_note
 
 SUITES: tuple[str, ...] = ("audit_quality", "fp_calibration", "production", "realism")
 """The four suites of the composite, in the order of every table and figure."""
@@ -43,7 +44,10 @@ class ScoreRow:
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """One suite of one auditor. `missing`: audits without a verdict; `failed`: audits that did not run to their end."""
+    """One suite of one auditor. `missing`: audits without a verdict; `failed`: audits that did not run to their end.
+
+    `causes` splits `missing` by why there is no verdict (`tie`, `refusal`, `unreadable`, `contradictory`, `provider`).
+    """
 
     suite: str
     rows: list[ScoreRow]
@@ -51,6 +55,7 @@ class SuiteResult:
     parts: dict[str, Interval]
     missing: int = 0
     failed: int = 0
+    causes: dict[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,9 @@ def composite(scores: Mapping[str, float]) -> float:
     return math.fsum(scores[suite] for suite in SUITES) / len(SUITES)
 
 
-def suite_result(suite: str, rows: Iterable[ScoreRow], *, missing: int = 0, failed: int = 0) -> SuiteResult:
+def suite_result(
+    suite: str, rows: Iterable[ScoreRow], *, missing: int = 0, failed: int = 0, causes: Mapping[str, int] | None = None
+) -> SuiteResult:
     """Rows of one suite with their seed-level intervals. No rows at all give `NO_DATA`, not an error: the counts say why.
 
     A sub-score's interval is over the rows that have it. Raises ValueError for a row of another suite, a value outside 0-100 and a
@@ -117,7 +124,7 @@ def suite_result(suite: str, rows: Iterable[ScoreRow], *, missing: int = 0, fail
         seen.add(key)
     names = dict.fromkeys(name for row in kept for name in row.parts)
     parts = {name: _interval([row for row in kept if name in row.parts], name) for name in names}
-    return SuiteResult(suite, kept, _interval(kept), parts, missing, failed)
+    return SuiteResult(suite, kept, _interval(kept), parts, missing, failed, dict(causes or {}))
 
 
 def _value(row: ScoreRow, part: str | None) -> float:
@@ -143,6 +150,26 @@ def scorecard(auditor: str, results: Iterable[SuiteResult], *, simulated: bool, 
     four = [suites[name].interval for name in SUITES if name in suites and suites[name].interval.n > 0]
     whole = mean_of_intervals(four) if len(four) == len(SUITES) else None
     return Scorecard(auditor, suites, whole, simulated, dict(meta or {}))
+
+
+def marks(card: Scorecard) -> tuple[str, ...]:
+    """What every output that shows this card must say: trained-on material, stand-in conversations, audits that were left out."""
+    notes: list[str] = []
+    if leaked(card):
+        notes.append(f"{card.auditor}: held-out guard switched off. Evaluated on what it trained on: {'; '.join(card.meta['leak'])}.")
+    if note := conversation_note(card.meta.get("conversations", ())):
+        notes.append(note)
+    for name, result in card.suites.items():
+        counts = [f"{count} {cause}" for cause, count in sorted(result.causes.items())]
+        counts += [f"{result.failed} failed"] if result.failed else []
+        if counts:
+            notes.append(f"{card.auditor}, {SUITE_TITLES.get(name, name)}: left out of the score: {', '.join(counts)}.")
+    return tuple(notes)
+
+
+def leaked(card: Scorecard) -> bool:
+    """Whether the auditor was evaluated on what it trained on (`--allow-leak`)."""
+    return bool(card.meta.get("leak"))
 
 
 # ---------------------------------------------------------------- comparison

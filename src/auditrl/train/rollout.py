@@ -68,6 +68,7 @@ async def audit(shop: Workshop, work: Sequence[Unit], auditors: Mapping[str, Mod
             log_dir=shop.run.logs,
             name=name,
             joined=shop.engine.joined,
+            extra_roles=shop.roles,
         )
     return audits
 

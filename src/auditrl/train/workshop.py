@@ -42,6 +42,8 @@ class Workshop:
     renderer: Renderer
     ledger: TokenLedger
     targets: Mapping[str, Model]
+    roles: Mapping[str, Model]
+    """Further Inspect roles (`realism`)."""
     judges: Judges
     design: RewardDesign
     references: References
@@ -143,6 +145,7 @@ def open_workshop(run: Run, display: Display) -> Workshop:
         renderer=open_renderer(folder),
         ledger=TokenLedger(),
         targets=build_targets(config),
+        roles={"realism": build_model(config.realism, "realism")} if config.realism is not None else {},
         judges=Judges(
             model=build_model(config.judge, "judge"),
             behaviors=behaviors,
