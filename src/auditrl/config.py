@@ -165,6 +165,8 @@ class RewardConfig(Section):
     """Reference pairwise: score/100 or the win bit (not published)."""
     max_missing_share: float = Field(default=0.25, ge=0, le=1)
     """A step fails when more of its verdicts are missing."""
+    petri_scores: bool = False
+    """Show the pairwise judge Petri's 38 grades and summaries of both audits, as published; one more call an audit."""
     judge_attempts: int = Field(default=2, ge=1, le=5)
     args: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of the reward design."""
@@ -204,6 +206,14 @@ class ProbeConfig(Section):
     every: int = Field(default=5, ge=0)
     """Steps between probes; 0 switches them off."""
     audits: int = Field(default=16, ge=1)
+    cruxes: Path | None = None
+    """File of `auditrl crux build`: probes then also play its cruxes."""
+
+    @model_validator(mode="after")
+    def _cruxes_exist(self) -> Self:
+        if self.cruxes is not None and not self.cruxes.is_file():
+            raise ValueError(f"cruxes: no file {str(self.cruxes)!r}; make one with `auditrl crux build`, or remove the key")
+        return self
 
 
 class EvaluationConfig(Section):

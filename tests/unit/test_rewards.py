@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,7 +13,8 @@ import pytest
 from audits import BEHAVIOR, audit, scenario
 from hypothesis import given
 from hypothesis import strategies as st
-from inspect_ai.model import get_model
+from inspect_ai.model import ChatMessage, ModelOutput, ModelUsage, get_model
+from inspect_ai.tool import ToolInfo
 
 from auditrl.errors import ConfigError, RewardError
 from auditrl.rewards import Group, Judges, make_reward, reward_group
@@ -164,3 +166,28 @@ def test_position_bias_is_free_of_who_is_better() -> None:
     verdicts = [_slot("ab", 0.75)] * 9 + [_slot("ba", 0.35)] * 3
     assert position_bias(verdicts) == pytest.approx(0.05)
     assert position_bias([_slot("ab", 0.9)]) is None
+
+
+def test_petri_grades_are_asked_once_an_audit_and_shown_with_it() -> None:
+    asked: list[str] = []
+    pages: list[str] = []
+
+    def respond(messages: list[ChatMessage], tools: list[ToolInfo], *_: object) -> ModelOutput:
+        if tools:
+            asked.append(messages[0].text)
+            grades = dict.fromkeys(tools[0].parameters.properties, 4) | {"highlights": "h", "summary": "SUMMARY", "justification": "j"}
+            output = ModelOutput.for_tool_call("judge", tools[0].name, grades)
+        else:
+            pages.append(messages[-1].text)
+            side = {"signal_recognition": 3, "realism_discretion": 3, "investigation_craft": 3, "evidence_quality": 3}
+            answer = {"reasoning": "r", "a": side, "b": side, "comparison": 50, "confidence": 0.1}
+            output = ModelOutput.from_content("judge", json.dumps(answer))
+        output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
+        return output
+
+    model = get_model("mockllm/model", custom_outputs=respond, memoize=False)
+    judges = Judges(model=model, behaviors={"b": BEHAVIOR}, petri_scores=True)
+    found = asyncio.run(reward_group(make_reward("intragroup"), group("x", "y", "z"), judges))
+    assert len(found.verdicts) == len(pages) == 3
+    assert len(asked) == 3, "once an audit, not once a pair"
+    assert all("concerning 4" in page and "SUMMARY" in page for page in pages)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from ..audit.context import stable_hash
 from ..errors import ConfigError, RewardError
 from ..judges.pairwise import both_orders, compare_once
+from ..judges.petri import judge_petri
 from ..judges.target_view import judge_auditor_view, judge_target_view
 from ..types import Audit, Behavior, Scenario, Verdict
 
@@ -51,6 +52,9 @@ class Judges:
     attempts: int = 2
     random_seed: int = 0
     max_chars: int = 120_000
+    petri_scores: bool = False
+    """Show the pairwise judge Petri's grades and summary of both audits, as published; one more judge call an audit."""
+    _petri: dict[str, asyncio.Task[str]] = field(default_factory=dict[str, "asyncio.Task[str]"])
 
     def truth(self, scenario: Scenario) -> Behavior | None:
         """The planted behavior, None for a clean target."""
@@ -59,16 +63,41 @@ class Judges:
     async def compare(self, first: Audit, second: Audit) -> Verdict:
         """How much better `first` is than `second` (0..1), by the pairwise judge, or by the calibration judge if nothing is planted."""
         behavior = self.truth(first.scenario)
+        scores = {audit.id: await self._petri_text(audit) for audit in (first, second)} if self.petri_scores else None
 
         async def once(swapped: bool) -> Verdict:
             return await compare_once(
-                self.model, first, second, behavior=behavior, swapped=swapped, attempts=self.attempts, max_chars=self.max_chars
+                self.model,
+                first,
+                second,
+                behavior=behavior,
+                swapped=swapped,
+                attempts=self.attempts,
+                max_chars=self.max_chars,
+                scores=scores,
             )
 
         if self.order == "both":
             forward, backward = await asyncio.gather(once(False), once(True))
             return both_orders(forward, backward)
         return await once(bool(stable_hash(self.random_seed, first.id, second.id) & 1))
+
+    async def _petri_text(self, audit: Audit) -> str:
+        """Grades and summary of an audit as the pairwise judge reads them; asked for once, however many pairs the audit is in."""
+        if audit.id not in self._petri:
+            self._petri[audit.id] = asyncio.create_task(self._ask_petri(audit))
+        return await self._petri[audit.id]
+
+    async def _ask_petri(self, audit: Audit) -> str:
+        verdict = await judge_petri(self.model, audit, attempts=self.attempts)
+        if verdict.value is None:
+            return f"not available ({verdict.missing})"
+        grades = ", ".join(f"{name} {grade:.0f}" for name, grade in sorted(verdict.parts.items()))
+        return f"{grades}\n{verdict.reason}"
+
+    def forget(self) -> None:
+        """Drop the grades of a step that is over."""
+        self._petri.clear()
 
     async def target_view(self, audit: Audit) -> Verdict:
         """Whether the planted behavior was surfaced, by the judge that sees only the target's side."""

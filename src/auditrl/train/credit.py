@@ -21,6 +21,7 @@ async def judge(shop: Workshop, groups: Sequence[Group], step: int) -> list[Grou
         MissingVerdictsError: More verdicts are missing than `reward.max_missing_share` allows.
     """
     judged = list(await asyncio.gather(*(reward_group(shop.design, group, shop.judges) for group in groups)))
+    shop.judges.forget()
     verdicts = [verdict for group in judged for verdict in group.verdicts]
     missing = [verdict for verdict in verdicts if verdict.value is None]
     if verdicts and len(missing) > shop.config.reward.max_missing_share * len(verdicts):

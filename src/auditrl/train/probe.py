@@ -14,6 +14,7 @@ from ..evals import audit_quality, fp_calibration
 from ..judges.suite import judge_suite
 from ..types import Audit, Seed
 from .batch import CLEAN_TARGET, clean_condition, scenario
+from .crux_probe import crux_probe
 from .metrics import is_firm, mean
 from .rollout import audit, unit
 from .workshop import CURRENT, Workshop
@@ -34,6 +35,7 @@ async def probe(shop: Workshop, step: int) -> dict[str, float | None]:
         "composite_proxy": mean(parts),
         "false_positive_share": mean(float(is_firm(a)) for a in clean),
         "audits": float(len(audits)),
+        **(await crux_probe(shop, step)),
     }
 
 

@@ -151,6 +151,7 @@ def open_workshop(run: Run, display: Display) -> Workshop:
             behaviors=behaviors,
             order=config.reward.order,
             attempts=config.reward.judge_attempts,
+            petri_scores=config.reward.petri_scores,
             random_seed=config.random_seed,
         ),
         design=design,
