@@ -14,6 +14,9 @@ from ..runs import Run
 from ..types import Audit, Verdict
 from .report import ReportData, ShowcaseAudit, render_report
 
+TABLE_WIDTH = 124
+"""Narrower than this a table loses its columns; where nobody watches a terminal, lines may be long."""
+
 
 def write_report(run: Run) -> Path:
     """Write `report.html` into the run directory and return its path."""
@@ -137,10 +140,8 @@ def summarise(run: Run, before: Scorecard | None, after: Scorecard | None) -> No
     from .tables import comparison_table, score_table, to_rich
 
     console = Console()
-    cards = [card for card in (before, after) if card is not None]
-    if cards:
-        console.print(to_rich(score_table(cards)))
+    console.width = max(console.width, TABLE_WIDTH)
     if before is not None and after is not None:
         console.print(to_rich(comparison_table(before, after)))
-    if run.config.simulated and cards:
-        console.print("Simulated world: a model of the method, no evidence about real models.", markup=False)
+    elif cards := [card for card in (before, after) if card is not None]:
+        console.print(to_rich(score_table(cards)))

@@ -164,6 +164,19 @@ def wilson(successes: int, n: int, level: float = LEVEL) -> Interval:
     return Interval(successes / n, low, high, (high - low) / 2, n)
 
 
+def rate_interval(percents: Sequence[float], seeds: Sequence[str], level: float = LEVEL) -> Interval:
+    """Interval of a rate in % whose observations (0-100) come in seeds: t over seed means, as `seed_interval`.
+
+    Where every observation is 0, or every one is 100, the t interval has no width; Wilson's over the seeds is given then.
+    """
+    interval = seed_interval(percents, seeds, level)
+    if interval.mean not in (0.0, 100.0):
+        return interval
+    n = len(set(seeds))
+    found = wilson(n if interval.mean else 0, n, level)
+    return Interval(interval.mean, 100 * found.low, 100 * found.high, 100 * found.half, n)
+
+
 def pooled_behavior_interval(outcomes: Mapping[str, Sequence[float]]) -> Interval:
     """Mean over behaviors with a pooled per-behavior standard error x 1.96 (Rosu & Wang 2026, transfer test).
 

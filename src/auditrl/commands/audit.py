@@ -15,7 +15,9 @@ from .common import model_option
 
 
 @click.command()
-@click.option("--seed", "seed_file", type=click.Path(path_type=Path), required=True, help="Seed: a Markdown file of a bank, or any text file.")
+@click.option(
+    "--seed", "seed_file", type=click.Path(path_type=Path), required=True, help="Seed: a Markdown file of a bank, or any text file."
+)
 @click.option("--auditor", required=True, help="Inspect model that investigates, for example sim/auditor-skilled.")
 @click.option("--target", required=True, help="Inspect model that is investigated.")
 @click.option("--judge", default=None, help="Inspect model that grades the audit (four scales, exhibited, identified).")

@@ -1,0 +1,89 @@
+"""What an evaluation costs: tokens and calls by role.
+
+Auditor and target are counted in each audit. Judges are counted here, at the model's provider, because not every judge (Petri's) tells.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from ..types import Audit, Verdict
+
+if TYPE_CHECKING:
+    from inspect_ai.model import Model
+
+Usage = dict[str, int]
+"""`{"input": tokens, "output": tokens, "calls": n}`."""
+Cost = dict[str, Usage]
+"""Usage by role."""
+
+_METER: ContextVar[Usage | None] = ContextVar("auditrl_meter", default=None)
+
+
+@contextmanager
+def meter() -> Generator[Usage]:
+    """Count what metered models use inside, also in tasks that are started there."""
+    usage: Usage = {}
+    token = _METER.set(usage)
+    try:
+        yield usage
+    finally:
+        _METER.reset(token)
+
+
+def metered(model: Model) -> Model:
+    """The same model, whose calls count to the `meter` they are made in. The given model is left as it is."""
+    from inspect_ai.model import Model
+
+    api = copy.copy(model.api)
+    inner: Any = model.api.generate
+
+    async def generate(*args: Any, **kwargs: Any) -> Any:
+        result = await inner(*args, **kwargs)
+        output = result[0] if isinstance(result, tuple) else result
+        usage = _METER.get()
+        if usage is not None and getattr(output, "usage", None) is not None:
+            add(usage, {"input": output.usage.input_tokens, "output": output.usage.output_tokens, "calls": 1})
+        return result
+
+    object.__setattr__(api, "generate", generate)
+    return Model(api, model.config, model.model_args)
+
+
+def add(total: Usage, more: Mapping[str, int]) -> None:
+    """Add in place."""
+    for key, value in more.items():
+        total[key] = total.get(key, 0) + value
+
+
+def cost_of(audits: Iterable[Audit], verdicts: Iterable[Verdict]) -> Cost:
+    """Tokens of audits and of their verdicts by role."""
+    total: Cost = {}
+    for audit in audits:
+        for role, usage in audit.usage.items():
+            add(total.setdefault(role, {}), usage)
+    for verdict in verdicts:
+        add(total.setdefault("judge", {}), verdict.usage)
+    return total
+
+
+def sum_costs(costs: Iterable[Mapping[str, Mapping[str, int]]]) -> Cost:
+    """Sum by role."""
+    total: Cost = {}
+    for cost in costs:
+        for role, usage in cost.items():
+            add(total.setdefault(role, {}), usage)
+    return total
+
+
+def cost_line(cost: Mapping[str, Mapping[str, int]]) -> str:
+    """`auditor 1,200 read, 300 written, 14 calls; judge ...`."""
+    return "; ".join(
+        f"{role} {usage.get('input', 0):,} read, {usage.get('output', 0):,} written, {usage.get('calls', 0):,} calls"
+        for role, usage in sorted(cost.items())
+        if usage
+    )
