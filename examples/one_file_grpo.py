@@ -75,7 +75,14 @@ async def main(steps: int, random_seed: int) -> None:
             units.append(Unit(scenario, 0, block, random_seed, batch="reference", auditor="reference"))
         with engine.session(len(units)):
             audits, _ = await run_audits(
-                units, settings, auditors=auditors, targets=targets, auditor_name="example", log_dir=logs, name=f"step-{step}", joined=engine.joined
+                units,
+                settings,
+                auditors=auditors,
+                targets=targets,
+                auditor_name="example",
+                log_dir=logs,
+                name=f"step-{step}",
+                joined=engine.joined,
             )
 
         # verdicts, rewards, advantages, segments

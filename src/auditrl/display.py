@@ -60,8 +60,7 @@ class PlainDisplay:
 
     def start(self, title: str, total: int, done: int = 0) -> None:
         self._title, self._total, self._done, self._began_at = title, total, done, done
-        self._begin = time.monotonic()
-        self._last = 0.0
+        self._begin = self._last = time.monotonic()
         self._say(f"{title}: {total - done} to do")
 
     def advance(self, text: str = "", units: int = 1) -> None:

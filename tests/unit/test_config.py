@@ -79,7 +79,16 @@ def test_all_problems_are_listed_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("raw", "value"),
-    [("both", "both"), ("4", 4), ("0.5", 0.5), ("true", True), ("[1, 2]", [1, 2]), ('"4"', "4"), ("none", None), ("sim/target", "sim/target")],
+    [
+        ("both", "both"),
+        ("4", 4),
+        ("0.5", 0.5),
+        ("true", True),
+        ("[1, 2]", [1, 2]),
+        ('"4"', "4"),
+        ("none", None),
+        ("sim/target", "sim/target"),
+    ],
 )
 def test_override_values_are_toml_or_text(raw: str, value: object) -> None:
     assert parse_overrides([("a.b.c", raw)]) == {"a": {"b": {"c": value}}}

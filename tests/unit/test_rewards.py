@@ -122,7 +122,9 @@ def test_unknown_design_and_arguments() -> None:
         check_mix(make_reward("binary"), "binary", 4)
 
 
-@pytest.mark.parametrize(("returned", "words"), [({"x": math.nan}, "returned nan"), ({"x": math.inf}, "returned inf"), ({"who": 1.0}, "'who'")])
+@pytest.mark.parametrize(
+    ("returned", "words"), [({"x": math.nan}, "returned nan"), ({"x": math.inf}, "returned inf"), ({"who": 1.0}, "'who'")]
+)
 def test_a_broken_design_is_named(returned: dict[str, float], words: str) -> None:
     class Broken:
         needs_reference = False
