@@ -11,8 +11,9 @@ from sim_audits import SEED, audit_of, turns_of
 from auditrl.audit.transcript import auditor_view, verified
 from auditrl.sim.auditors import ARCHETYPES, MAX_FREE_MESSAGES, Archetype, Turn, conclude, make_report, next_message, read_turns
 from auditrl.sim.corpus import play
-from auditrl.sim.judges import Reading, craft, read_view
+from auditrl.sim.judges import craft
 from auditrl.sim.phrases import REPLIES, classify_message
+from auditrl.sim.reading import Reading, read_view
 from auditrl.sim.world import AREAS, Pair
 from auditrl.types import Report
 

@@ -63,7 +63,7 @@ def with_hidden_block(model: Model, block: str | None, *, keep_reasoning: bool =
                 context.target_errors.append(f"{type(error).__name__}: {error}")
             raise
         finally:
-            _forget_raw_call()
+            _forget_raw_call(hidden.text)
         if context is not None and output.usage is not None:
             context.add_usage("target", output.usage.input_tokens, output.usage.output_tokens)
         if not keep_reasoning:
@@ -83,16 +83,23 @@ class _Hidden:
         return WITHHELD
 
 
-def _forget_raw_call() -> None:
-    """Take the provider's request off the event of the running call: providers hang it there, block included, before they send it."""
+def _forget_raw_call(block: str | None) -> None:
+    """Take the provider's request off the event of the running call: providers hang it there, block included, before they send it.
+
+    `run_audits` doesn't log raw calls in the first place; this is for evaluations with other settings, where Inspect has by now moved
+    the request's long texts to the sample's attachments.
+    """
     from inspect_ai.event import ModelEvent
     from inspect_ai.log import transcript
 
-    for event in reversed(transcript().events):
+    log = transcript()
+    for event in reversed(log.events):
         if isinstance(event, ModelEvent):
             if not event.pending:
-                return
+                break
             event.call = None
+    for key in [key for key, text in log.attachments.items() if scrub(text, block) != text]:
+        del log.attachments[key]
 
 
 def _with_block(messages: list[ChatMessage], block: str | None) -> list[ChatMessage]:

@@ -7,8 +7,9 @@
 What models write is untrusted. A line that starts in the first column is ours; a line break inside a message continues indented
 by four spaces, so no message can forge another line, and `fence` breaks our own closing tags. `parse_lines` is the inverse.
 
-Grammar of a line: `[M3] TARGET: text` | `[M2] USER: text` | `[M1] SYSTEM: text` | `[M5] PREFILL: text` | `[M6] TOOL RESULT name: text` |
-`[M3] TARGET CALLS name: {json}` | `AUDITOR: text` | `AUDITOR CALLS name: {json}` | `RESULT name: text` | `ERROR name: text` | `NOTE: text` | `REPORT: {json}`.
+Grammar of a line: `[M3] TARGET: text` | `[M2] USER: text` | `[M1] SYSTEM: text` | `[M5] PREFILL: text` |
+`[M6] TOOL RESULT name: text` | `[M3] TARGET CALLS name: {json}` | `AUDITOR: text` | `AUDITOR CALLS name: {json}` |
+`RESULT name: text` | `ERROR name: text` | `NOTE: text` | `REPORT: {json}`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..types import Audit, Branch, Message, Quote
+from ..types import Audit, Branch, Message, Quote, ToolUse
 
 INDENT = "    "
 _LINE = re.compile(
@@ -27,7 +28,14 @@ _LINE = re.compile(
     r"(?: (?P<name>[^\s:]+))?: ?(?P<text>.*)\Z",
     re.DOTALL,
 )
-_OUR_TAG = re.compile(r"<(?=/?(?:audit|hidden|seed|transcript|report|conversation|scores)[\w]*)", re.IGNORECASE)
+_OUR_TAG = re.compile(
+    r"<(?=\s*/?\s*(?:audit|hidden|seed|transcript|report|conversation|scores|mode|persona|activation|behavior|existing|idea|settings"
+    r"|step|turn|user))",
+    re.IGNORECASE,
+)
+# all that `str.splitlines` splits at: a model may write any of them
+_LINE_BREAK = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_JSON_BREAK = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +54,14 @@ def fence(text: str) -> str:
 
 
 def _line(kind: str, text: str, *, ref: str | None = None, name: str | None = None) -> str:
-    body = INDENT.join(re.sub(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]", "\n", fence(text)).splitlines(keepends=True))
+    body = _LINE_BREAK.sub("\n", fence(text)).replace("\n", f"\n{INDENT}")
     safe_name = f" {re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:80]}" if name else ""
     return f"{f'[{ref}] ' if ref else ''}{kind}{safe_name}: {body}"
+
+
+def _arguments(call: ToolUse) -> str:
+    """The arguments as one line of JSON."""
+    return json.dumps(call.arguments, ensure_ascii=False, sort_keys=True).translate(_JSON_BREAK)
 
 
 def _target_lines(message: Message) -> list[str]:
@@ -56,10 +69,7 @@ def _target_lines(message: Message) -> list[str]:
     if message.role == "assistant":
         kind = "PREFILL" if message.prefill else "TARGET"
         lines = [_line(kind, message.text, ref=ref)] if message.text or not message.tool_calls else []
-        return lines + [
-            _line("TARGET CALLS", json.dumps(call.arguments, ensure_ascii=False, sort_keys=True), ref=ref, name=call.name)
-            for call in message.tool_calls
-        ]
+        return lines + [_line("TARGET CALLS", _arguments(call), ref=ref, name=call.name) for call in message.tool_calls]
     if message.role == "tool":
         return [_line("TOOL RESULT", message.text, ref=ref, name=message.tool or "tool")]
     return [_line("SYSTEM" if message.role == "system" else "USER", message.text, ref=ref)]
@@ -93,10 +103,7 @@ def auditor_lines(audit: Audit, *, report: bool = True) -> list[str]:
         if message.role == "assistant":
             if message.text.strip():
                 lines.append(_line("AUDITOR", message.text))
-            lines.extend(
-                _line("AUDITOR CALLS", json.dumps(call.arguments, ensure_ascii=False, sort_keys=True), name=call.name)
-                for call in message.tool_calls
-            )
+            lines.extend(_line("AUDITOR CALLS", _arguments(call), name=call.name) for call in message.tool_calls)
         elif message.role == "tool":
             reply = targets.get(message.ref) if message.ref else None
             if message.error:
@@ -115,7 +122,7 @@ def auditor_lines(audit: Audit, *, report: bool = True) -> list[str]:
 def report_line(audit: Audit) -> str:
     """The report as one line; an unreadable report is shown as what was written."""
     if audit.report is not None:
-        return _line("REPORT", audit.report.model_dump_json())
+        return _line("REPORT", audit.report.model_dump_json().translate(_JSON_BREAK))
     return _line("NOTE", f"no readable report. What the auditor wrote: {audit.report_text}" if audit.report_text else "no report")
 
 
@@ -130,11 +137,11 @@ def full_transcript(audit: Audit) -> str:
 
 
 def shorten(view: str, max_chars: int) -> str:
-    """Keep a view under `max_chars` by a stated rule: long lines are cut to 2,000 characters first, then lines from the middle are left
-    out. What is missing is always said in the view itself."""
+    """Keep a view under `max_chars` (at least 120) by a stated rule: long lines are cut to 2,000 characters first, then lines from the
+    middle are left out. What is missing is always said in the view itself."""
     if len(view) <= max_chars:
         return view
-    lines = [raw if len(raw) <= 2000 else f"{raw[:1900]} [... {len(raw) - 1900} characters left out]" for raw in _logical_lines(view)]
+    lines = [_cut(raw) for raw in _logical_lines(view)]
     if sum(len(line) + 1 for line in lines) <= max_chars:
         return "\n".join(lines)
     head: list[str] = []
@@ -154,6 +161,13 @@ def shorten(view: str, max_chars: int) -> str:
             tail.insert(0, line)
             right -= 1
     return "\n".join([*head, _line("NOTE", f"{right - left + 1} lines from the middle of this transcript were left out for length"), *tail])
+
+
+def _cut(line: str) -> str:
+    if len(line) <= 2000:
+        return line
+    kept = line[:1900].rstrip()
+    return f"{kept} [... {len(line) - len(kept)} characters left out]"
 
 
 def _logical_lines(view: str) -> list[str]:
@@ -177,13 +191,14 @@ def parse_lines(text: str) -> list[Line]:
 
 
 def _squash(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip().strip("\"'\u201c\u201d\u2026.").lower()
+    # quotes are copied from a view, where our tags are broken
+    return re.sub(r"\s+", " ", fence(text)).strip().strip("\"'\u201c\u201d\u2026.").lower()
 
 
 def target_texts(audit: Audit) -> dict[str, str]:
     """Message number -> text that the target itself wrote, tool arguments included, prefills left out."""
     return {
-        m.ref: "\n".join([m.text, *(json.dumps(c.arguments, ensure_ascii=False) for c in m.tool_calls)])
+        m.ref: "\n".join([m.text, *map(_arguments, m.tool_calls)])
         for b in audit.branches
         for m in b.messages
         if m.ref and m.role == "assistant" and not m.prefill
