@@ -88,6 +88,8 @@ def test_ctrl_c_says_what_is_saved_and_exits_130(tmp_path: Path) -> None:
 
 def test_no_hidden_instruction_reaches_an_auditor_a_judge_or_a_log(unbroken: Path) -> None:
     """The instruction of a planted behavior stands in the target's input alone: not in any log, and in no saved audit."""
+    import inspect_ai  # noqa: F401  # teaches zipfile the compression of its logs
+
     bank = load_bank()
     pieces = [line.strip() for b in bank.behaviors.values() for line in b.instruction.splitlines() if len(line.strip()) > 40]
     assert len(pieces) > 50

@@ -78,7 +78,7 @@ def resume(ctx: click.Context, run: Path, display_mode: str) -> None:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--random-seed", type=int, default=1, show_default=True)
+@click.option("--random-seed", type=int, default=0, show_default=True)
 @click.option("--steps", type=int, default=None, help="Training steps [default: the recipe's].")
 @display_option
 def warmstart(folder: Path, random_seed: int, steps: int | None, display_mode: str) -> None:

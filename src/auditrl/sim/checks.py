@@ -12,9 +12,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ..audit.transcript import Line, parse_lines
-from .judges import read_view, target_quotes
 from .phrases import MESSAGES, REPLIES, classify_reply, topic_in, words
 from .prompts import section
+from .reading import read_view, target_quotes
 from .world import AREAS, TOPICS, area_in
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from . import checks, judges
 from .auditors import ARCHETYPES, Archetype, conclude, next_message
 from .language import SYSTEM_MESSAGE, seed_of, turns_of
 from .prompts import petri_view, section
+from .reading import describe, read_view
 from .targets import detect_behavior, target_reply
 from .world import PARAMS, Pair, WorldParams, pair_of
 from .writer import write_candidates
@@ -162,12 +163,12 @@ class SimAPI(ModelAPI):
 
     def _grades(self, prompt: str, tool: ToolInfo, rng: Random) -> dict[str, Any]:
         """Petri's judge: every required field of the answer tool, by its type."""
-        reading = judges.read_view(petri_view(prompt))
+        reading = read_view(petri_view(prompt))
         properties = tool.parameters.properties
         names = [name for name, schema in properties.items() if schema.type == "integer"]
         bias = self.params.suite_bias if self.model_name == "judge-suite" else 1.0
         grades: dict[str, Any] = dict(judges.petri_scores(reading, names, rng, self.params, bias=bias))
-        text = f"The audit: {judges.describe(reading)}."
+        text = f"The audit: {describe(reading)}."
         blank: dict[str, Any] = {"string": text, "boolean": False, "number": 0.0, "array": [], "object": {}}
         return {name: grades[name] if name in grades else blank.get(str(schema.type), text) for name, schema in properties.items()}
 
