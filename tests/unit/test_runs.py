@@ -7,9 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from auditrl.commands.runs import report
 from auditrl.config import RunConfig, load_config, packaged_config
 from auditrl.errors import RunError
+from auditrl.evals.scores import ScoreRow, scorecard, suite_result
 from auditrl.files import append_line, write_whole
 from auditrl.runs import Run, create_run, list_runs, open_run, owned, prune_checkpoints, read_rows, truncate_rows
 
@@ -156,3 +159,17 @@ def test_list_says_what_is_unreadable(run: Run) -> None:
     assert found[run.config.name]["steps"] == 1
     assert found[run.config.name]["state"] == "unfinished"
     assert found["broken"]["state"] == "unreadable"
+
+
+def test_report_compares_with_other_evaluations(run: Run, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    for name, base, file in (("trained", 60.0, run.path / "evaluation" / "after" / "scorecard.json"), ("elsewhere", 40.0, other)):
+        rows = [ScoreRow("realism", None, f"s{i}", 0, base + i, {}, f"{name}{i}") for i in range(4)]
+        write_whole(file, scorecard(name, [suite_result("realism", rows)], simulated=True).to_json())
+    done = CliRunner().invoke(report, [str(run.path), "--compare", str(other)])
+    assert done.exit_code == 0, done.output
+    page = (run.path / "report.html").read_text()
+    assert "elsewhere" in page
+    assert "Comparison" in page
+    missing = CliRunner().invoke(report, [str(run.path), "--compare", str(tmp_path / "none")])
+    assert isinstance(missing.exception, RunError)

@@ -12,21 +12,21 @@ from ..evals.scores import Scorecard
 from ..files import write_whole
 from ..runs import Run
 from ..types import Audit, Verdict
-from .report import ReportData, ShowcaseAudit, render_report
+from .report import ReportData, Section, ShowcaseAudit, render_report
 
 TABLE_WIDTH = 124
 """Narrower than this a table loses its columns; where nobody watches a terminal, lines may be long."""
 
 
-def write_report(run: Run) -> Path:
+def write_report(run: Run, extra: Sequence[Section] = ()) -> Path:
     """Write `report.html` into the run directory and return its path."""
     path = run.path / "report.html"
-    write_whole(path, render_report(gather(run)))
+    write_whole(path, render_report(gather(run, extra)))
     return path
 
 
-def gather(run: Run) -> ReportData:
-    """Everything the report shows, from saved rows only."""
+def gather(run: Run, extra: Sequence[Section] = ()) -> ReportData:
+    """Everything the report shows, from saved rows only, and further sections."""
     rows = run.metrics()
     return ReportData(
         title=f"Training run {run.config.name}",
@@ -38,6 +38,7 @@ def gather(run: Run) -> ReportData:
         before=read_card(run, "before"),
         after=read_card(run, "after"),
         showcase=showcase(run, len(rows)),
+        extra=extra,
         notes=notes(run, rows),
         failures=failures(rows),
         cost=cost(rows),

@@ -82,8 +82,26 @@ def describe(run: Run) -> dict[str, Any]:
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-def report(run: Path) -> None:
+@click.option(
+    "--compare",
+    "others",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Compare the trained auditor with this evaluation or run, in a section of the report; may be given again.",
+)
+@click.option("--published", is_flag=True, help="Show the published models in that section, marked.")
+def report(run: Path, others: tuple[Path, ...], published: bool) -> None:
     """Write the HTML report of a run (again), from what its folder holds."""
     from ..analysis.run_report import write_report
 
-    click.echo(write_report(open_run(run)))
+    opened = open_run(run)
+    if not others and not published:
+        click.echo(write_report(opened))
+        return
+    from ..analysis.comparison import comparison_section
+    from ..analysis.published import frontier
+    from .compare import distinct, read_card
+
+    paths = (run, *others)
+    cards = distinct([read_card(path) for path in paths], paths)
+    click.echo(write_report(opened, [comparison_section(cards, frontier() if published else ())]))
