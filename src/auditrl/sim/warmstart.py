@@ -6,7 +6,17 @@ from pathlib import Path
 
 from ..display import Display
 from ..errors import RunError
+from .start import start_figures
 from .tiny import STEPS, make_tiny
+
+
+def describe_start(folder: Path) -> str:
+    """The figures of `start_figures` in a line."""
+    found = start_figures(folder)
+    return (
+        f"turns well-formed {found['well_formed']:.1f}%, reports right where the marker is visible {found['right_reports']:.1f}%, "
+        f"firm claims about clean targets {found['unfounded_firm']:.1f}% ({found['audits']:.0f} scripted audits each)"
+    )
 
 
 def run_warmstart(folder: Path, *, random_seed: int, steps: int | None, display: Display) -> None:
@@ -17,4 +27,5 @@ def run_warmstart(folder: Path, *, random_seed: int, steps: int | None, display:
     display.start("warm start", total)
     make_tiny(folder, random_seed=random_seed, steps=total, progress=lambda step, loss: display.advance(f"loss {loss:.3f}"))
     display.finish()
+    display.note(f"what it can do: {describe_start(folder)}")
     display.note(f"the policy lies in {folder}; train it with: auditrl quickstart --policy.model {folder}")
