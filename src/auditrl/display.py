@@ -69,8 +69,11 @@ class PlainDisplay:
         if self._done < self._total and moment - self._last < 2:
             return
         self._last = moment
-        left = (moment - self._begin) / max(1, self._done - self._began_at) * (self._total - self._done)
-        self._say(f"{self._title} {self._done}/{self._total}{f'  {text}' if text else ''}  left {duration(left)}")
+        fresh = self._done - self._began_at
+        left = duration((moment - self._begin) / max(1, fresh) * (self._total - self._done))
+        # audits run side by side: the first to end says nothing about the rest
+        known = 20 * fresh >= self._total - self._began_at
+        self._say(f"{self._title} {self._done}/{self._total}{f'  {text}' if text else ''}{f'  left {left}' if known else ''}")
 
     def finish(self) -> None:
         if self._title:

@@ -22,7 +22,7 @@ def test_help_answers_in_under_half_a_second_without_heavy_packages() -> None:
         "heavy = {'torch', 'inspect_ai', 'transformers', 'numpy', 'pydantic'} & set(sys.modules); assert not heavy, heavy"
     )
     best = 9.0
-    for _ in range(3):
+    for _ in range(5):
         begin = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
         best = min(best, time.perf_counter() - begin)

@@ -29,6 +29,18 @@ def test_plain_lines_are_few_and_say_what_is_left(monkeypatch: pytest.MonkeyPatc
     assert len(lines) < 8
 
 
+def test_no_guess_from_the_first_of_many(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = iter(float(10 * t) for t in range(1000))
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    shown = PlainDisplay()
+    shown.start("audits", 100)
+    for _ in range(5):
+        shown.advance()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1] == "audits 1/100"
+    assert lines[-1] == "audits 5/100  left 15m50s"
+
+
 def test_finishing_what_was_not_begun_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     for shown in (PlainDisplay(), RichDisplay(), NoDisplay()):
         shown.finish()
