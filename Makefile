@@ -26,7 +26,7 @@ test: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright -p .
 	$(BIN)/auditrl behaviors check
 
 format: $(STAMP)
