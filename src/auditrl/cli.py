@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
-    epilog="Exit codes: 0 done, 1 other error, 2 bad input, 3 run directory, 4 model or judge failed, 5 reward design, 6 alarm, 7 budget, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 other error, 2 bad input, 3 run directory, 4 model or judge failed, 5 reward design, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="auditrl")
 def cli() -> None:

@@ -40,17 +40,5 @@ class RewardError(AuditrlError):
     exit_code = 5
 
 
-class AlarmStop(AuditrlError):
-    """An alarm with `action = "stop"` ended the run after a checkpoint. Exit code 6."""
-
-    exit_code = 6
-
-
-class BudgetStop(AuditrlError):
-    """`budget.max_usd` or `budget.max_tokens` was reached at a step's end. Exit code 7."""
-
-    exit_code = 7
-
-
 EXIT_INTERRUPTED = 130
 """Ctrl-C: the state was saved and the run can be resumed."""
