@@ -16,10 +16,9 @@ __all__ = ["AdamConfig", "LossConfig", "PolicyRef", "PolicySampler", "Sampled", 
 
 @dataclass(frozen=True, slots=True)
 class LossConfig:
-    """Policy loss of one update.
+    """Policy loss of one update: a mean over all masked tokens of the batch.
 
     kind: `importance_sampling` (ratio x advantage) or `ppo` (clipped, `clip_low`..`clip_high`).
-    reduction: `token` (mean over all masked tokens of the batch).
     ratio_mask: tokens whose ratio lies outside are left out (None: keep all).
     kl_coef: weight of a KL penalty (k3 estimator, per token) to the starting policy; 0 switches it off and skips the extra forward.
     """
