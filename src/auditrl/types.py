@@ -14,7 +14,7 @@ Nothing here imports Inspect or torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -221,4 +221,3 @@ class Segment:
     advantage: float = 0.0
     audit_id: str = ""
     group: str = ""
-    meta: dict[str, Any] = field(default_factory=dict)
