@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats as sps
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
+from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import DescrStatsW
 
@@ -117,6 +118,12 @@ def test_paired_without_variation_falls_back_to_the_sign_test() -> None:
 def test_sign_test_by_hand(wins: int, losses: int, p: float) -> None:
     assert stats.sign_test(wins, losses) == pytest.approx(p)
     assert stats.sign_test(losses, wins) == pytest.approx(p)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_agrees_with_statsmodels(p_values: list[float]) -> None:
+    assert stats.holm(p_values) == pytest.approx(list(multipletests(p_values, method="holm")[1]), abs=1e-12)
 
 
 def test_holm_worked_example() -> None:
