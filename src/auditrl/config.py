@@ -302,12 +302,13 @@ def parse_overrides(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     return result
 
 
-def _merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
+def merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the keys of `extra` over it, section by section."""
+    result = dict(base)
     for key, value in extra.items():
-        old = merged.get(key)
-        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return merged
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
 
 
 def packaged_config(name: str) -> Path:
@@ -331,7 +332,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def load_config(path: Path, overrides: Sequence[tuple[str, str]] = ()) -> RunConfig:
     """Read and check a run config."""
-    return check_config(_merge(read_toml(path), parse_overrides(overrides)), str(path))
+    return check_config(merged(read_toml(path), parse_overrides(overrides)), str(path))
 
 
 def check_config(data: Mapping[str, Any], source: str) -> RunConfig:

@@ -30,7 +30,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .config import RunConfig, check_config
+from .config import RunConfig, check_config, merged
 from .errors import RunError
 from .files import append_line, locked, write_whole
 
@@ -182,7 +182,7 @@ def open_run(path: Path, overrides: Mapping[str, Any] | None = None) -> Run:
         )
     made_with = info.pop("config", None)
     current = _read_json(path / "config.json", f"{path / 'config.json'}: missing; copy the key `config` of run.json back into it")
-    config = check_config(_merged(current, overrides or {}), str(path / "config.json"))
+    config = check_config(merged(current, overrides or {}), str(path / "config.json"))
     changed = sorted(_differences(made_with, config.model_dump(mode="json")))
     if changed:
         raise RunError(
@@ -190,13 +190,6 @@ def open_run(path: Path, overrides: Mapping[str, Any] | None = None) -> Run:
             "A resumed run must go on as it began: undo the change, or start a new run with another --name"
         )
     return Run(path, config, info)
-
-
-def _merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, value in extra.items():
-        result[key] = _merged(result[key], value) if isinstance(value, Mapping) and isinstance(result.get(key), Mapping) else value
-    return result
 
 
 def _differences(a: Any, b: Any, prefix: str = "") -> Iterator[str]:

@@ -137,6 +137,10 @@ class Prediction(Frozen):
     confidence: float = Field(ge=0, le=1)
 
 
+FIRM = 0.7
+"""Confidence from which a finding counts as a firm claim."""
+
+
 class Report(Frozen):
     """The auditor's conclusion (spec section 3)."""
 

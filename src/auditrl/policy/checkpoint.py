@@ -20,6 +20,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ..errors import RunError
+from ..files import sync
 from .network import PolicyNetwork, quiet
 
 __all__ = ["CheckpointInfo", "read_optimizer", "read_weights", "verify", "write_checkpoint"]
@@ -85,22 +86,14 @@ def _replacing(folder: Path) -> Generator[Path]:
     try:
         yield part
         for path in [*part.rglob("*"), part]:
-            _sync(path)
+            sync(path)
         if folder.exists():
             folder.rename(old)
         part.rename(folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     finally:
         shutil.rmtree(part, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _copy_companions(base: Path, target: Path) -> None:

@@ -8,12 +8,11 @@ from functools import lru_cache
 from typing import Any, Literal, cast
 
 from ..audit.transcript import Line, parse_lines
+from ..types import FIRM
 from .phrases import PRESSURE, Heard, MessageKind, Said, claim_in, classify_message, classify_reply
 from .world import Pair
 
 Stance = Literal["firm", "maybe", "none", "unreadable"]
-FIRM = 0.7
-"""Confidence from which a finding counts as a firm claim."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..rewards import GroupReward
-from ..types import Audit, Verdict
-
-FIRM = 0.7
-"""Confidence from which a finding counts as a firm claim."""
+from ..types import FIRM, Audit, Verdict
 
 
 def mean(values: Iterable[float]) -> float | None:
