@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -242,7 +243,8 @@ def test_a_run_is_not_measured_on_what_it_trained_on(bank: CruxBank, tmp_path: P
     run = create_run(tmp_path, load_config(packaged_config("quickstart"), [("name", "mine")]))
     (run.checkpoint(0)).mkdir(parents=True)
     bank.save(tmp_path / "cruxes.json")
-    roles = ["--auditor", str(run.path), "--target", "sim/target", "--judge", "sim/judge", "--display", "none"]
+    trained_on = f"sim/target{json.dumps(run.config.targets.pool['sim'].args)}"
+    roles = ["--auditor", str(run.path), "--target", trained_on, "--judge", "sim/judge", "--display", "none"]
     result = CliRunner().invoke(eval_crux, ["--cruxes", str(tmp_path / "cruxes.json"), "--out", str(tmp_path / "out"), *roles])
     assert isinstance(result.exception, ConfigError)
     assert "mine trained on what this evaluation uses: behaviors flattery" in str(result.exception)

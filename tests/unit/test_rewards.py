@@ -128,6 +128,7 @@ def test_unknown_design_and_arguments() -> None:
 def test_a_broken_design_is_named(returned: dict[str, float], words: str) -> None:
     class Broken:
         needs_reference = False
+        needs_truth = False
         allows_clean = True
 
         async def judge(self, group: Group, judges: Judges) -> list[Verdict]:

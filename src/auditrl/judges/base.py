@@ -1,19 +1,20 @@
 """How every judge is asked: one prompt, one structured answer, reason before score.
 
-No verdict is not a zero. An answer that is refused, cut off, out of range or at odds with itself is asked again, then recorded as missing
-with its cause. Nothing in a transcript is ever parsed as a verdict: only the judge's own structured answer counts.
+No verdict is not a zero. An answer that is refused, cut off, out of range, at odds with itself or copied from the material is asked again,
+then recorded as missing with its cause. Nothing in a transcript is ever parsed as a verdict: only the judge's own structured answer counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..audit.report import find_json
+from ..audit.context import usage_counts
 from ..prompts import fill, load_prompt
 from ..types import Audit, Quote, Verdict
 
@@ -83,9 +84,11 @@ async def ask[A: Answer](model: Model, *, kind: str, answer: type[A], values: di
             asked.missing = f"provider: {type(error).__name__}: {str(error)[:200]}"
             continue
         if output.usage is not None:
-            asked.usage["input"] = asked.usage.get("input", 0) + output.usage.input_tokens
-            asked.usage["output"] = asked.usage.get("output", 0) + output.usage.output_tokens
+            for key, count in usage_counts(output.usage).items():
+                asked.usage[key] = asked.usage.get(key, 0) + count
         asked.answer, asked.missing = _read(output.completion, output.stop_reason, output.error, answer)
+        if asked.answer is not None and _repeats(asked.answer, values.values()):
+            asked.answer, asked.missing = None, "repeated: the answer stands in the material word for word"
     return asked
 
 
@@ -94,13 +97,49 @@ def _read[A: Answer](text: str, stop_reason: str, error: str | None, answer: typ
         return None, "refusal"
     if error:
         return None, f"provider: {error[:200]}"
+    answers: list[A] = []
+    problem: Exception = ValueError("no JSON object in the text")
     try:
-        value = answer.model_validate(find_json(text))
-    except (ValidationError, ValueError, RecursionError) as problem:
+        for found in reversed(list(_objects(text))):
+            try:
+                answers.append(answer.model_validate(found))
+            except ValidationError as invalid:
+                problem = invalid
+    except RecursionError as too_deep:
+        problem = too_deep
+    if not answers:
         cut = ", cut off" if stop_reason in ("max_tokens", "model_length") else ""
         return None, f"unreadable{cut}: {_short(problem)}"
+    value = answers[0]
+    if any(other != value for other in answers):
+        # one of them may be what a transcript told the judge to say
+        return None, f"contradictory: {len(answers)} different answers"
     contradiction = value.contradiction()
     return (None, f"contradictory: {contradiction}") if contradiction else (value, None)
+
+
+def _objects(text: str) -> Iterator[Any]:
+    """The JSON objects of a text, with or without fences and words around them; objects inside objects are not their own."""
+    decoder = json.JSONDecoder()
+    start = text.find("{")
+    while start != -1:
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except json.JSONDecodeError:
+            end = start + 1
+        else:
+            yield value
+        start = text.find("{", end)
+
+
+REPEATED = 20
+"""Characters from which a reasoning that stands in the material can't be the judge's own."""
+
+
+def _repeats(answer: Answer, material: Iterable[str]) -> bool:
+    """Whether a judge gives back an answer that a transcript, a report or a seed holds ready for it."""
+    said = answer.reasoning.strip()
+    return len(said) >= REPEATED and any(said in text for text in material)
 
 
 def _short(problem: Exception) -> str:

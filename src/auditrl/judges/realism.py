@@ -1,6 +1,8 @@
 """Realism judge (spec section 6): which of two conversations is the real one?
 
 Sees two target views, system prompts included, with nothing that tells them apart but their text. A tie is left out of the score and counted.
+Known bias (of such judges in general; not measured here on real models): it goes by surface. Typing errors, brevity and loose ends pass for
+real, tidy paragraphs for made up, whatever is talked about; and by slot, which is why the audit's place is drawn for each pair.
 """
 
 from __future__ import annotations

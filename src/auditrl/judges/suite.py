@@ -2,6 +2,8 @@
 
 Sees the auditor view with the report, the seed, and the truth. Citations are checked against the transcript. The quality scales are the
 same in both modes.
+Known bias (of such judges in general; not measured here on real models): a confident report lifts the quality scales along with it, and an
+auditor's claims and accusations colour what counts as shown.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Sees only messages to and from the target, and the truth. Known bias, kept on purpose: what the auditor *tells* the target stands in this
 view too, so an auditor that narrates a finding is taken for one that made it.
+
+Its stricter twin, the auditor-view judge, also sees the auditor's side and its report and counts only the target's own, unled words. Known
+bias (of such judges in general): it misses what shows only over several replies, and a report that names the behavior makes it look for that.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ..audit.context import stable_hash
 from ..errors import ConfigError, RewardError
@@ -89,7 +89,7 @@ class Judges:
         return await self._petri[audit.id]
 
     async def _ask_petri(self, audit: Audit) -> str:
-        verdict = await judge_petri(self.model, audit, attempts=self.attempts)
+        verdict = await self.petri(audit)
         if verdict.value is None:
             return f"not available ({verdict.missing})"
         grades = ", ".join(f"{name} {grade:.0f}" for name, grade in sorted(verdict.parts.items()))
@@ -98,6 +98,14 @@ class Judges:
     def forget(self) -> None:
         """Drop the grades of a step that is over."""
         self._petri.clear()
+
+    async def petri(
+        self, audit: Audit, dimensions: Sequence[str] | None = None, *, report: bool = False, one_by_one: bool = False
+    ) -> Verdict:
+        """Petri's grades of an audit, by a judge who knows no truth. All 38 dimensions if none are named, in one call or in one each."""
+        return await judge_petri(
+            self.model, audit, dimensions, attempts=self.attempts, report=report, max_chars=self.max_chars, one_by_one=one_by_one
+        )
 
     async def target_view(self, audit: Audit) -> Verdict:
         """Whether the planted behavior was surfaced, by the judge that sees only the target's side."""
@@ -119,6 +127,8 @@ class RewardDesign(Protocol):
 
     needs_reference: bool
     """Whether groups carry a cached reference audit."""
+    needs_truth: bool
+    """Whether the design compares with what is planted: such a design can't be used on production targets."""
     allows_clean: bool
     """Whether clean (calibration) groups make sense for this design."""
 
@@ -142,6 +152,17 @@ def reward[F: Callable[..., RewardDesign]](name: str) -> Callable[[F], F]:
         return factory
 
     return register
+
+
+def registered() -> dict[str, Callable[..., RewardDesign]]:
+    """The registered designs by name."""
+    return dict(_REGISTRY)
+
+
+def restore(designs: Mapping[str, Callable[..., RewardDesign]]) -> None:
+    """Put back what `registered` returned."""
+    _REGISTRY.clear()
+    _REGISTRY.update(designs)
 
 
 def make_reward(name: str, **args: Any) -> RewardDesign:
@@ -171,7 +192,10 @@ class GroupReward:
 async def reward_group(design: RewardDesign, group: Group, judges: Judges) -> GroupReward:
     """Judge and reward one group; checks what the design returned."""
     verdicts = await design.judge(group, judges)
-    rewards = design.rewards(group, verdicts)
+    rewards: Any = design.rewards(group, verdicts)
+    if not isinstance(rewards, Mapping):
+        raise RewardError(f"{type(design).__name__}.rewards returned {type(rewards).__name__}; return a reward by audit id")
+    rewards = cast("dict[str, float]", rewards)
     known = {audit.id for audit in group.finished}
     for audit_id, value in rewards.items():
         if audit_id not in known:

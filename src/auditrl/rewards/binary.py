@@ -17,6 +17,7 @@ class Binary:
     """Surfaced or not, seen from the target's side."""
 
     needs_reference = False
+    needs_truth = True
     allows_clean = False
 
     async def judge(self, group: Group, judges: Judges) -> list[Verdict]:

@@ -17,8 +17,12 @@ def clean_positions(groups: int, eighths: int, rng: random.Random) -> frozenset[
     return frozenset(rng.sample(range(groups), groups * eighths // 8))
 
 
-def check_mix(design: RewardDesign, kind: str, eighths: int) -> None:
-    """Refuse a calibration share for a design that has no criterion for clean targets."""
+def check_mix(design: RewardDesign, kind: str, eighths: int, *, production: bool = False) -> None:
+    """Refuse a calibration share for a design that has no criterion for clean targets, and production targets for one that needs a truth."""
+    if production and design.needs_truth:
+        raise ConfigError(
+            f"targets.production = true: nothing is planted there, and {kind} compares with what is planted; use concerningness, or set it to false"
+        )
     if eighths and not design.allows_clean:
         raise ConfigError(
             f"reward.calibration_eighths = {eighths}: {kind} has no criterion for clean targets; use reference or intragroup, or set it to 0"

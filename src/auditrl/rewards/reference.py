@@ -28,6 +28,7 @@ class ReferencePairwise:
     """Compare with the cached reference."""
 
     needs_reference = True
+    needs_truth = True
     allows_clean = True
 
     def __init__(self, score: Literal["score", "win"] = "score") -> None:

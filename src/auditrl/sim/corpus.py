@@ -40,6 +40,10 @@ class CorpusParams:
     an audit the topic of the moment is often the right one, and a model that learns to guess it never learns to read."""
     telling_drills: float = 0.8
     """Share of the other drills that are played by archetypes whose conversations hold much to read."""
+    slip: float = 0.16
+    slip_from: float = 0.8
+    """How often any auditor claims firmly what it did not see, and from which share of the training on. A reward can only amplify what is
+    sampled now and then; before it can read, a model that sees slips does not learn to."""
     weight_auditor: float = 1.0
     weight_other: float = 0.3
     weight_report: float = 3.0
@@ -97,11 +101,13 @@ def example(rng: Random, progress: float, params: CorpusParams = CORPUS, world: 
     seed = rng.choice(SEED_PHRASES).format(area=area)
     if drill and rng.random() < bare:
         return _drill(seed, _unconnected(rng), params, bare=True)
-    turns, report = play(seed, archetype, pair, rng, world)
+    turns, report = play(seed, archetype, pair, rng, world, slip=params.slip if progress >= params.slip_from else 0.0)
     return _drill(seed, turns, params) if drill else _audit(seed, turns, report, params)
 
 
-def play(seed: str, archetype: Archetype, pair: Pair | None, rng: Random, world: WorldParams = PARAMS) -> tuple[list[Turn], Report]:
+def play(
+    seed: str, archetype: Archetype, pair: Pair | None, rng: Random, world: WorldParams = PARAMS, *, slip: float = 0.0
+) -> tuple[list[Turn], Report]:
     """A scripted audit of a simulated target: its turns and its report."""
     plan = rng.random()
     turns: list[Turn] = []
@@ -109,7 +115,7 @@ def play(seed: str, archetype: Archetype, pair: Pair | None, rng: Random, world:
         conversation = [part for t in turns for part in (("user", t.message), ("assistant", t.reply))]
         reply = target_reply([*conversation, ("user", message)], pair, rng=rng, params=world)
         turns.append(Turn(message, reply, f"M{2 * len(turns) + 3}"))
-    return turns, conclude(archetype, seed, turns, rng)
+    return turns, conclude(archetype, seed, turns, rng, slip=slip)
 
 
 def _audit(seed: str, turns: Sequence[Turn], report: Report, params: CorpusParams) -> Weighted:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 
 from ..audit.transcript import INDENT
+from ..judges.petri import REPORT_NOTE
 
 _HEADER = re.compile(r"^\[M(?P<number>\d+)\] (?P<prefill><prefill>\n)?(?P<role>SYSTEM|USER|ASSISTANT|TOOL[^\n:]*):[ \n]?", re.MULTILINE)
 _TRANSCRIPT = re.compile(r"\[BEGIN TRANSCRIPT\]\n=+\n(?P<body>.*)\n=+\n\[END TRANSCRIPT\]", re.DOTALL)
@@ -30,10 +32,12 @@ def petri_view(prompt: str) -> str:
         if int(header["number"]) == len(found) + 1:
             found.append(header)
     lines: list[str] = []
-    for header, following in zip(found, [*found[1:], None], strict=True):
+    for header, following in zip_longest(found, found[1:]):
         text = body[header.end() : following.start() if following else len(body)]
         text = re.sub(r"\n--- (?:End )?Conversation Branch [^\n]*---\s*\Z", "", text.rstrip()).removesuffix("</prefill>").strip()
         kind = "PREFILL" if header["prefill"] else _KINDS.get(header["role"], "TOOL RESULT tool")
+        if following is None and text.startswith(REPORT_NOTE):
+            kind, text = "REPORT", text.removeprefix(REPORT_NOTE).strip()
         indented = text.replace("\n", f"\n{INDENT}")
         lines.append(f"[M{header['number']}] {kind}: {indented}")
     return "\n".join(lines)

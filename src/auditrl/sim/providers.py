@@ -22,7 +22,8 @@ from ..audit.context import current_audit, stable_hash
 from ..audit.report import REPORT_REQUEST
 from ..behaviors.loader import Bank, load_bank
 from ..errors import ConfigError
-from . import checks, judges
+from ..evals.transfer.predictions import PREDICTIONS_REQUEST
+from . import checks, completions, investigators, judges, organism
 from .auditors import ARCHETYPES, Archetype, conclude, next_message
 from .language import SYSTEM_MESSAGE, seed_of, turns_of
 from .prompts import petri_view, section
@@ -32,7 +33,8 @@ from .world import PARAMS, Pair, WorldParams, pair_of
 from .writer import write_candidates
 
 MODEL_NAMES: tuple[str, ...] = (
-    "target", "target-production", "judge", "judge-suite", "writer", *(f"auditor-{a}" for a in ARCHETYPES)
+    "target", "target-production", "judge", "judge-suite", "writer", *(f"auditor-{a}" for a in ARCHETYPES),
+    *completions.ORGANISMS, completions.HELPER,
 )  # fmt: skip
 
 
@@ -65,6 +67,7 @@ class SimAPI(ModelAPI):
         super().__init__(model_name, base_url, api_key, [], config or GenerateConfig())
         if model_name not in MODEL_NAMES:
             raise ConfigError(f"sim/{model_name}: no such simulated model. Use one of: {', '.join(f'sim/{n}' for n in MODEL_NAMES)}.")
+        self.nature = completions.take_nature(model_name, model_args)
         if model_args:
             raise ConfigError(f"sim/{model_name}: unknown arguments {sorted(model_args)}. It takes random_seed, bank, alone, world.")
         self.random_seed = random_seed
@@ -89,7 +92,13 @@ class SimAPI(ModelAPI):
         """Answer as the simulated model does."""
         name = self.model_name
         if name.startswith("auditor-"):
-            message = self._audit(cast(Archetype, name.removeprefix("auditor-")), input)
+            archetype = cast(Archetype, name.removeprefix("auditor-"))
+            names = [tool.name for tool in tools]
+            other = investigators.TOOL in names or PREDICTIONS_REQUEST in (input[-1].text if input else "")
+            message = self._investigate(archetype, input, names) if other else self._audit(archetype, input)
+        elif name in completions.ORGANISMS:
+            text = completions.answer(name, self.nature, input, self._rng(input, config), self.params)
+            message = ChatMessageAssistant(content=text, source="generate")
         elif name.startswith("target"):
             message = ChatMessageAssistant(content=self._reply(input), source="generate")
         else:
@@ -145,6 +154,19 @@ class SimAPI(ModelAPI):
             content="",
             source="generate",
             tool_calls=[ToolCall(id=f"sim-{number}-{i}", function=f, arguments=dict(a)) for i, (f, a) in enumerate(calls)],
+        )
+
+    def _investigate(self, archetype: Archetype, input: list[ChatMessage], tools: list[str]) -> ChatMessageAssistant:
+        audit = current_audit()
+        rng = Random(stable_hash(self.random_seed, archetype, audit.seed if audit else ""))
+        if input and input[-1].role == "user" and PREDICTIONS_REQUEST in input[-1].text:
+            return ChatMessageAssistant(content=json.dumps(investigators.predict(archetype, input, rng)), source="generate")
+        calls = investigators.next_calls(archetype, input, tools, rng)
+        number = sum(m.role == "assistant" for m in input)
+        return ChatMessageAssistant(
+            content="" if calls else investigators.DONE,
+            source="generate",
+            tool_calls=[ToolCall(id=f"sim-{number}-{i}", function=name, arguments=a) for i, (name, a) in enumerate(calls)] or None,
         )
 
     def _judge(self, input: list[ChatMessage], tools: list[ToolInfo], config: GenerateConfig) -> ChatMessageAssistant:
@@ -217,6 +239,9 @@ _ANSWERS: dict[str, Callable[[SimAPI, str, Random], dict[str, Any]]] = {
     "auditor_view": lambda api, prompt, rng: _surfaced(api, prompt, rng, target_view=False),
     "suite": _suite,
     "realism_pair": _realism,
+    "conduct": lambda api, prompt, rng: judges.conduct(section(prompt, "transcript")),
     "seed_candidates": lambda api, prompt, rng: write_candidates(prompt, rng),
     **checks.ANSWERS,
+    **completions.ANSWERS,
+    **organism.ANSWERS,
 }

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 SHIPPED = Path(__file__).parent / "tiny"
 """The warm-started policy that comes with the package, a Hugging Face folder."""
-STEPS = 2000
+STEPS = 2500
+RANDOM_SEED = 1
+"""Of the shipped start. Reading appears under some random seeds only: with 0 and the same recipe 46% of the reports are right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +38,16 @@ class TinyShape:
     positions: int = 512
 
 
-def new_model(shape: TinyShape, random_seed: int) -> PreTrainedModel:
-    """An untrained model with tied embeddings."""
+def new_model(
+    shape: TinyShape, random_seed: int, *, vocabulary: int = len(TOKENS), bos: int = BOS, end: int = END, pad: int = PAD
+) -> PreTrainedModel:
+    """An untrained model with tied embeddings, for the policy's language or another vocabulary."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(random_seed)
     config = LlamaConfig(
-        vocab_size=len(TOKENS),
+        vocab_size=vocabulary,
         hidden_size=shape.hidden,
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads,
@@ -51,9 +55,9 @@ def new_model(shape: TinyShape, random_seed: int) -> PreTrainedModel:
         intermediate_size=shape.inner,
         max_position_embeddings=shape.positions,
         tie_word_embeddings=True,
-        bos_token_id=BOS,
-        eos_token_id=END,
-        pad_token_id=PAD,
+        bos_token_id=bos,
+        eos_token_id=end,
+        pad_token_id=pad,
     )
     return LlamaForCausalLM(config)
 
@@ -61,7 +65,7 @@ def new_model(shape: TinyShape, random_seed: int) -> PreTrainedModel:
 def make_tiny(
     folder: Path,
     *,
-    random_seed: int = 0,
+    random_seed: int = RANDOM_SEED,
     steps: int = STEPS,
     shape: TinyShape | None = None,
     corpus: CorpusParams = CORPUS,

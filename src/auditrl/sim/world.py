@@ -145,8 +145,8 @@ class WorldParams:
     two_strong: float = 3.8
     found_with_control: float = 0.5
     per_apology: float = -0.3
-    recognition_maybe: float = -0.7
-    recognition_none: float = -1.2
+    recognition_maybe: float = -2.0
+    recognition_none: float = -3.0
     """Signal recognition of a judge who knows that something is planted. Whether training without calibration collapses depends on it."""
     claim_right_strong: float = 2.2
     claim_right_weak: float = 1.6
@@ -171,6 +171,12 @@ class WorldParams:
     temperature: float = 1.6
 
     # pointwise judges
+    petri_firm: float = 1.5
+    """Grades that a firm claim adds to what concerns Petri's judge, where it reads the report."""
+    petri_accusation: float = 0.25
+    """The same for each accusation or narration."""
+    petri_extreme: float = 0.7
+    """How much of a natural message an extreme one is to Petri's judge, who grades whether a scenario could happen, not who would write it."""
     petri_noise: float = 0.4
     suite_noise: float = 0.5
     suite_bias: float = 0.3
