@@ -37,9 +37,11 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/audit_loop.py
 	$(BIN)/python benchmarks/grpo_vs_trl.py
 	$(BIN)/python benchmarks/step_time.py
+	$(BIN)/python benchmarks/judge_overhead.py
+	$(BIN)/python benchmarks/pairing.py
 
 lock:
-	uv pip compile --universal --python-version 3.12 --generate-hashes --no-emit-index-url --no-header --no-annotate --all-extras pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.12 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra local --extra bench --extra organisms --extra dev pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache

@@ -16,28 +16,42 @@ LAZY = {
     "quickstart": "auditrl.commands.training:quickstart",
     "train": "auditrl.commands.training:train",
     "resume": "auditrl.commands.training:resume",
+    "estimate": "auditrl.commands.estimate:estimate",
+    "sweep": "auditrl.commands.sweep:sweep",
     "warmstart": "auditrl.commands.training:warmstart",
     "runs": "auditrl.commands.runs:runs",
     "report": "auditrl.commands.runs:report",
     "audit": "auditrl.commands.audit:audit",
     "eval": "auditrl.commands.evaluation:evaluate",
     "crux": "auditrl.commands.crux:crux",
+    "organisms": "auditrl.commands.organisms:organisms",
+    "judges": "auditrl.commands.judges:judges",
+    "transfer": "auditrl.commands.transfer:transfer",
     "rescore": "auditrl.commands.compare:rescore",
     "compare": "auditrl.commands.compare:compare",
+    "cluster": "auditrl.commands.cluster:cluster",
+    "study": "auditrl.commands.study:study",
 }
 HELP = {
     "behaviors": "List, show, check, generate and accept hidden behaviors and seeds.",
     "quickstart": "Train a tiny auditor in the simulated world and show what it learned.",
     "train": "Train an auditor from a config file.",
     "resume": "Go on with a run where it stopped.",
+    "estimate": "Calls, tokens and price of a run, before anything runs.",
+    "sweep": "Train many configs side by side and compare them.",
     "warmstart": "Make the tiny starting policy of the simulated world.",
     "runs": "List and show runs.",
     "report": "Write the HTML report of a run.",
     "audit": "Run one audit and print it.",
     "eval": "Evaluate any auditor with the four-part suite or from cruxes, and check targets.",
     "crux": "Find the decisive moments of recorded audits.",
+    "organisms": "Make and check targets that carry a behavior in their weights.",
+    "judges": "Check a judge on audits of which the better one is known.",
+    "transfer": "Audit fine-tuned targets in another scaffold, and score detection.",
     "rescore": "Score the audits of an evaluation with another judge.",
     "compare": "Compare evaluated auditors, paired by seed.",
+    "cluster": "Turn audits into a codebook of strategies, and show the composition over training.",
+    "study": "Run the whole study in the simulated world, and write every figure and table.",
 }
 
 
@@ -60,7 +74,7 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
-    epilog="Exit codes: 0 done, 1 other error, 2 bad input, 3 run directory, 4 model or judge failed, 5 reward design, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 other error, 2 bad input, 3 run directory, 4 model or judge failed, 5 reward design, 6 alarm, 7 budget, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="auditrl")
 def cli() -> None:

@@ -12,12 +12,15 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from .errors import ConfigError
 from .prompts import load_prompt
+
+RESUMABLE = ("alarms", "budget")
+"""Sections that change no result: they are left out of the digest, and a resume may change them."""
 
 
 class Section(BaseModel):
@@ -98,11 +101,15 @@ class TargetsConfig(Section):
     """Single-target runs: another model, without persona or system prompt, for calibration groups."""
     clean_from_pool: bool = False
     """Multi-target runs: clean targets come from the pool and get the persona-only block, so that style gives nothing away."""
+    production: bool = False
+    """Train on the pool's models as they are: nothing is planted, no truth is known (spec section 5, reward 1)."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if self.clean is not None and self.clean_from_pool:
             raise ValueError("targets.clean and targets.clean_from_pool exclude each other; drop one")
+        if self.production and (self.clean is not None or self.clean_from_pool):
+            raise ValueError("targets.production = true leaves every target as it is; drop targets.clean and targets.clean_from_pool")
         if self.clean is not None and any(self.clean.identity == m.identity for m in self.pool.values()):
             raise ValueError("targets.clean is also in targets.pool; name another model, or set targets.clean_from_pool = true")
         return self
@@ -155,12 +162,13 @@ class RewardConfig(Section):
     """The reward design (spec section 5)."""
 
     kind: str = "reference"
+    """A design of the package, or the path of a Python file with one of your own (docs/rewards.md)."""
     calibration_eighths: int = Field(default=0, ge=0, le=8)
     """Groups of 8 that have a clean target and the inverted criterion."""
     order: Literal["random", "both"] = "random"
     """Order of A and B in pairwise judging (not published): random, or both orders averaged."""
-    renewal_steps: int | None = Field(default=50, ge=1)
-    """Reference audits are renewed from the current policy every so many steps; None: never."""
+    renewal_steps: Annotated[int | None, Field(ge=1), BeforeValidator(lambda value: None if value == "never" else value)] = 50
+    """Reference audits are renewed from the current policy every so many steps; "never" (None): not at all."""
     score: Literal["score", "win"] = "score"
     """Reference pairwise: score/100 or the win bit (not published)."""
     max_missing_share: float = Field(default=0.25, ge=0, le=1)
@@ -227,6 +235,87 @@ class EvaluationConfig(Section):
     clean_target: ModelConfig | None = None
     production_target: ModelConfig | None = None
     judge: ModelConfig | None = None
+    clean_persona: bool | None = None
+    """Whether the clean target wears the persona without a behavior; None: if training's clean targets do (`targets.clean_from_pool`)."""
+
+
+class BudgetConfig(Section):
+    """Caps of a run: it stops with a checkpoint before the step that would pass one. They change no result, so a resume may change them."""
+
+    max_usd: float | None = Field(default=None, gt=0)
+    """Dollars for everything that has a price; needs a price for every paid model."""
+    max_tokens: int | None = Field(default=None, gt=0)
+    """Tokens read and written by every paid role. A policy that samples in process is not paid for, unless `prices` names `policy`."""
+    prices: Path | None = None
+    """TOML, JSON or YAML: dollars a million tokens by model name (see `costs`)."""
+
+    @model_validator(mode="after")
+    def _prices_exist(self) -> Self:
+        if self.prices is not None and not self.prices.is_file():
+            raise ValueError(f"prices: no file {str(self.prices)!r}; write one (docs/costs.md shows its form), or remove the key")
+        return self
+
+
+AlarmAction = Literal["warn", "stop", "off"]
+
+
+class AlarmRule(Section):
+    """One alarm: when it goes off, and what happens then."""
+
+    limit: float = Field(gt=0, allow_inf_nan=False)
+    """What the watched number must pass; its unit is the alarm's (docs/alarms.md)."""
+    action: AlarmAction | None = None
+    """None: `alarms.action`."""
+    persistence: int | None = Field(default=None, ge=1)
+    """None: `alarms.persistence`."""
+
+
+class AlarmsConfig(Section):
+    """Alarms during training (see `train.monitor`). They change no result, so a resume may change them."""
+
+    every: int | None = Field(default=None, ge=0)
+    """Steps between looks; None: `probe.every`, whose audits are used. 0 switches them off."""
+    action: AlarmAction = "warn"
+    persistence: int = Field(default=2, ge=1)
+    """Looks in a row that must pass the limit, so that one noisy look stops nothing."""
+    false_accusations: AlarmRule = AlarmRule(limit=0.10)
+    unfounded_claims: AlarmRule = AlarmRule(limit=0.05)
+    narration_share: AlarmRule = AlarmRule(limit=0.05)
+    confrontation_share: AlarmRule = AlarmRule(limit=0.05)
+    extreme_share: AlarmRule = AlarmRule(limit=0.05)
+    turns_drift: AlarmRule = AlarmRule(limit=2.0)
+    length_drift: AlarmRule = AlarmRule(limit=2.5)
+    strategy_entropy: AlarmRule = AlarmRule(limit=0.5)
+    reward_quality_gap: AlarmRule = AlarmRule(limit=5.0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_limits(cls, data: Any) -> Any:
+        """An alarm of which only the action or the persistence is given keeps its limit."""
+        if not isinstance(data, Mapping):
+            return data
+        rules = {name: info.default for name, info in cls.model_fields.items() if isinstance(info.default, AlarmRule)}
+        given = cast("Mapping[str, Any]", data)
+        return {k: {"limit": rules[k].limit, **v} if k in rules and isinstance(v, Mapping) else v for k, v in given.items()}
+
+    @model_validator(mode="after")
+    def _units(self) -> Self:
+        for name, rule in self.rules().items():
+            if name.endswith("_drift") and rule.limit <= 1:
+                raise ValueError(f"{name}.limit is a factor against the start, {rule.limit:g} is no drift; 2 means half or double")
+            if not name.endswith(("_drift", "_gap")) and rule.limit >= 1:
+                raise ValueError(f"{name}.limit is a share, below 1 (given: {rule.limit:g}); 0.15 means 15%")
+        return self
+
+    def rules(self) -> dict[str, AlarmRule]:
+        """Every alarm by name, `action` and `persistence` filled in; those that are off included."""
+        found: dict[str, AlarmRule] = {}
+        for name in type(self).model_fields:
+            rule = getattr(self, name)
+            if isinstance(rule, AlarmRule):
+                action = self.action if rule.action is None else rule.action
+                found[name] = AlarmRule(limit=rule.limit, action=action, persistence=rule.persistence or self.persistence)
+        return found
 
 
 class RunConfig(Section):
@@ -247,6 +336,8 @@ class RunConfig(Section):
     train: TrainConfig = TrainConfig()
     probe: ProbeConfig = ProbeConfig()
     evaluation: EvaluationConfig = EvaluationConfig(profile="off")
+    budget: BudgetConfig = BudgetConfig()
+    alarms: AlarmsConfig = AlarmsConfig()
 
     @model_validator(mode="after")
     def _combinations(self) -> Self:
@@ -263,6 +354,8 @@ class RunConfig(Section):
             raise ValueError("audit.realism_filter = true needs a model that rates realism: set [realism] model = 'provider/name'")
         if self.audit.compaction:
             raise ValueError("audit.compaction must be false in training: a compacted history is not what the policy sampled from")
+        if not self.alarm_every and any(rule.action == "stop" for rule in self.alarms.rules().values()):
+            raise ValueError("alarms: an alarm can only stop a run that is looked at; set alarms.every (or probe.every) above 0")
         if self.evaluation.profile != "off":
             self._check_evaluation()
         return self
@@ -279,9 +372,19 @@ class RunConfig(Section):
             raise ValueError("evaluation.target is also a training target (targets.pool); evaluate on a model that training never uses")
 
     @property
+    def alarm_every(self) -> int:
+        """Steps between looks at the alarms' signals; 0: never."""
+        if all(rule.action == "off" for rule in self.alarms.rules().values()):
+            return 0
+        return self.probe.every if self.alarms.every is None else self.alarms.every
+
+    @property
     def digest(self) -> str:
         """Hash of everything that changes results."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:16]
+        data = self.model_dump(mode="json", exclude=set(RESUMABLE))
+        if self.reward.kind.endswith(".py") and Path(self.reward.kind).is_file():
+            data["reward_file"] = hashlib.sha256(Path(self.reward.kind).read_bytes()).hexdigest()
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def parse_overrides(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -331,8 +434,26 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def load_config(path: Path, overrides: Sequence[tuple[str, str]] = ()) -> RunConfig:
-    """Read and check a run config."""
-    return check_config(merged(read_toml(path), parse_overrides(overrides)), str(path))
+    """Read and check a run config. `extends = "base.toml"` at its top puts it over another file, named from its own folder."""
+    return check_config(merged(read_extended(path), parse_overrides(overrides)), str(path))
+
+
+def read_extended(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A TOML file merged over the file that it extends, if it names one.
+
+    Raises:
+        ConfigError: A file that can't be read, `extends` that is no text, or files that extend each other in a circle.
+    """
+    here = path.resolve()
+    if here in below:
+        raise ConfigError(f"{path}: extends: the files extend each other in a circle ({' -> '.join(p.name for p in (*below, here))})")
+    data = read_toml(path)
+    base = data.pop("extends", None)
+    if base is None:
+        return data
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: extends: must be the name of a TOML file in quotes")
+    return merged(read_extended(path.parent / base, (*below, here)), data)
 
 
 def check_config(data: Mapping[str, Any], source: str) -> RunConfig:
@@ -343,13 +464,13 @@ def check_config(data: Mapping[str, Any], source: str) -> RunConfig:
         raise ConfigError(describe_validation(error, source)) from None
 
 
-def describe_validation(error: ValidationError, source: str) -> str:
-    """One line a problem: file, key, what is wrong, what to do."""
+def describe_validation(error: ValidationError, source: str, model: type[BaseModel] | None = None) -> str:
+    """One line a problem: file, key, what is wrong, what to do. `model` (default: a run config) is what the file should be."""
     lines: list[str] = []
     for item in error.errors():
         key = ".".join(str(part) for part in item["loc"]) or "config"
         if item["type"] == "extra_forbidden":
-            message = f"unknown key {_suggestion(item['loc'])}"
+            message = f"unknown key {_suggestion(item['loc'], model or RunConfig)}"
         elif item["type"] == "missing":
             message = "required and missing; add it"
         else:
@@ -360,10 +481,9 @@ def describe_validation(error: ValidationError, source: str) -> str:
     return "\n".join(lines)
 
 
-def _suggestion(loc: tuple[Any, ...]) -> str:
+def _suggestion(loc: tuple[Any, ...], model: Any) -> str:
     import difflib
 
-    model: Any = RunConfig
     for part in loc[:-1]:
         info = getattr(model, "model_fields", {}).get(part)
         model = info.annotation if info is not None else None

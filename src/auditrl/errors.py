@@ -40,5 +40,17 @@ class RewardError(AuditrlError):
     exit_code = 5
 
 
+class AlarmStop(AuditrlError):
+    """An alarm with `action = "stop"` went off; the run stopped at a step's end and resumes once the alarm may not stop it. Exit code 6."""
+
+    exit_code = 6
+
+
+class BudgetStop(AuditrlError):
+    """A cap of the config's `budget` is reached; the run stopped at a step's end and resumes with a higher one. Exit code 7."""
+
+    exit_code = 7
+
+
 EXIT_INTERRUPTED = 130
 """Ctrl-C: the state was saved and the run can be resumed."""

@@ -4,12 +4,14 @@
     config.json          the resolved config
     metrics.jsonl        one row a step, append-only
     events.jsonl         what happened beside the steps: checkpoints, renewals, interruptions
+    alarms.jsonl         the alarms of the metrics rows, if any went off
     logs/                one Inspect log a step
-    steps/               audits, verdicts, rewards and training segments of each step
+    steps/               audits, verdicts, rewards and training segments of each step; audits of each look of the alarms
     references.jsonl     cached reference audits
     checkpoints/         step-0010/ ...: policy and optimiser, written whole and renamed
     evaluation/          before.json, after.json
     report.html
+    reader/              transcript reader: index.html and data/
 
 A kill at any moment loses at most the step in flight: a row is appended after its step's files are whole, and a resumed run replays the
 updates since the last checkpoint from the saved segments.
@@ -30,7 +32,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .config import RunConfig, check_config, merged
+from .config import RESUMABLE, RunConfig, check_config, merged
 from .errors import RunError
 from .files import append_line, locked, write_whole
 
@@ -183,13 +185,27 @@ def open_run(path: Path, overrides: Mapping[str, Any] | None = None) -> Run:
     made_with = info.pop("config", None)
     current = _read_json(path / "config.json", f"{path / 'config.json'}: missing; copy the key `config` of run.json back into it")
     config = check_config(merged(current, overrides or {}), str(path / "config.json"))
-    changed = sorted(_differences(made_with, config.model_dump(mode="json")))
+    wanted = config.model_dump(mode="json")
+    # read again, so that keys which came with a later version have their defaults
+    before = check_config(made_with or {}, f"{path / 'run.json'}: config").model_dump(mode="json")
+    changed = sorted(key for key in _differences(before, wanted) if key.split(".")[0] not in RESUMABLE)
     if changed:
         raise RunError(
             f"{path}: the config differs from the one this run was made with: {', '.join(changed)}. "
             "A resumed run must go on as it began: undo the change, or start a new run with another --name"
         )
+    if overrides and wanted != current:
+        # what a resume may change holds from now on; run.json keeps what the run was made with
+        write_whole(path / "config.json", json.dumps(wanted, indent=1))
     return Run(path, config, info)
+
+
+def config_differences(made_with: RunConfig, wanted: RunConfig) -> list[str]:
+    """Keys that differ and change results, with both values; empty where a run of the one may go on as the other."""
+    if made_with.digest == wanted.digest:
+        return []
+    found = _differences(made_with.model_dump(mode="json"), wanted.model_dump(mode="json"))
+    return sorted(key for key in found if key.split(".")[0] not in RESUMABLE) or ["reward.kind (the reward file itself has changed)"]
 
 
 def _differences(a: Any, b: Any, prefix: str = "") -> Iterator[str]:
@@ -254,6 +270,8 @@ def list_runs(root: Path) -> list[dict[str, Any]]:
             row["state"] = (
                 "finished" if (run.path / "evaluation" / "after.json").exists() or len(rows) == run.config.train.steps else "unfinished"
             )
+            if rows and any(alarm["action"] == "stop" for alarm in rows[-1].get("alarms") or []):
+                row["state"] = "stopped by alarm"
         except RunError as error:
             row |= {"state": "unreadable", "problem": str(error)}
         found.append(row)

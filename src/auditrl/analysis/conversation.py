@@ -19,6 +19,8 @@ TEXT_LIMIT = 12_000
 """Characters of one message that a page shows."""
 ITEM_LIMIT = 800
 """Messages of one audit that a page shows."""
+ID_LIMIT = 300
+"""Characters of an audit's id that a page keeps."""
 
 Kind = Literal["thought", "to-target", "system", "target", "prefill", "call", "result", "error", "note", "divider"]
 
@@ -77,6 +79,17 @@ class VerdictView:
     parts: tuple[tuple[str, str], ...]
     quotes: tuple[QuoteView, ...]
     detail: str
+    others: tuple[str, ...] = ()
+    """Ids of the audits that this one was compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchView:
+    """One trajectory of the target's conversation: places in `target_items`, the first `shared` of them kept from the parent branch."""
+
+    title: str
+    items: tuple[int, ...]
+    shared: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +103,7 @@ class Conversation:
     evidence: tuple[QuoteView, ...]
     verdicts: tuple[VerdictView, ...]
     left_out: int
+    branches: tuple[BranchView, ...] = ()
 
 
 def readable(text: str, limit: int = TEXT_LIMIT) -> str:
@@ -121,17 +135,18 @@ def mark_quotes(text: str, quotes: Iterable[tuple[int, str]]) -> tuple[Piece, ..
 class _Builder:
     """Collects items, hands out anchors, and marks quotes in the target's messages."""
 
-    def __init__(self, prefix: str, quotes: dict[str, list[tuple[int, str]]]) -> None:
+    def __init__(self, prefix: str, quotes: dict[str, list[tuple[int, str]]], limit: int) -> None:
         self.items: list[Item] = []
         self.anchors: dict[str, str] = {}
         self._prefix = prefix
         self._quotes = quotes
+        self._limit = limit
 
     def add(self, kind: Kind, who: str, text: str, ref: str | None = None, *, folded: bool = False) -> None:
         anchor = ""
         if ref and re.fullmatch(r"M\d{1,6}", ref) and ref not in self.anchors:
             anchor = self.anchors[ref] = f"{self._prefix}-{ref}"
-        shown = readable(text)
+        shown = readable(text, self._limit)
         pieces = mark_quotes(shown, self._quotes.get(ref or "", ())) if kind == "target" else (Piece(shown),)
         self.items.append(Item(kind, who, pieces, ref or "", anchor, folded))
 
@@ -213,12 +228,46 @@ def _auditor_side(out: _Builder, audit: Audit) -> None:
             out.add("result", f"Result of {plain_name(message.tool)}", message.text, folded=True)
 
 
-def _target_side(out: _Builder, audit: Audit) -> None:
+def _target_side(out: _Builder, audit: Audit) -> list[BranchView]:
+    """Every branch once, in the order they were started; returns each branch's whole path through the items."""
+    known: dict[str, tuple[Message, range]] = {}
+    branches: list[BranchView] = []
     for branch in audit.branches:
+        title = "first conversation"
         if branch.branched_from is not None:
-            out.add("divider", "branch", f"new branch after {branch.branched_from}" if branch.branched_from else "new conversation")
-        for message in branch.messages[branch.shared :]:
+            title = f"new branch after {readable(branch.branched_from, 20)}" if branch.branched_from else "new conversation"
+            out.add("divider", "branch", title)
+        places: list[int] = []
+        shared = 0
+        for number, message in enumerate(branch.messages):
+            key = message.ref or f"{message.role} {message.text}"
+            twin = known.get(key)
+            if number < branch.shared and twin is not None and twin[0] == message:
+                places += twin[1]
+                shared = len(places)
+                continue
+            start = len(out.items)
             out.target(message)
+            known[key] = (message, range(start, len(out.items)))
+            places += known[key][1]
+        branches.append(BranchView(title, tuple(places), shared))
+    return branches
+
+
+def audit_facts(audit: Audit) -> tuple[tuple[str, str], ...]:
+    """(name, value) rows about an audit, what its target was first; empty ones left out."""
+    scenario = audit.scenario
+    planted = f"planted: {scenario.behavior}" if scenario.planted else f"{scenario.condition} target, nothing planted"
+    facts = [
+        ("Target", planted.replace("_", " ")),
+        ("Seed", scenario.seed.id),
+        ("Auditor", audit.auditor),
+        ("Turns", f"{audit.turns} by the auditor, {audit.target_turns} by the target"),
+        ("Branches", str(len(audit.branches))),
+        ("Tokens", ", ".join(f"{role} {sum(counts.values()):,}" for role, counts in audit.usage.items())),
+        ("Audit", audit.id),
+    ]
+    return tuple((name, readable(value, ID_LIMIT)) for name, value in facts if value)
 
 
 def _number(value: Any) -> str:
@@ -247,13 +296,17 @@ def _verdict(verdict: Verdict, audit: Audit, quotes: tuple[QuoteView, ...]) -> V
         parts=tuple((readable(name, 60).replace("_", " "), _number(round(value, 3))) for name, value in verdict.parts.items()),
         quotes=quotes,
         detail=" \u00b7 ".join(d for d in details if d),
+        others=tuple(readable(other, ID_LIMIT) for other in verdict.audits if other != audit.id),
     )
 
 
-def conversation(audit: Audit, verdicts: Sequence[Verdict], prefix: str) -> Conversation:
+def conversation(
+    audit: Audit, verdicts: Sequence[Verdict], prefix: str, *, text_limit: int = TEXT_LIMIT, item_limit: int = ITEM_LIMIT
+) -> Conversation:
     """Everything a page shows of one audit; `prefix` keeps its anchors apart from other audits'.
 
-    Quotes of the report and of the verdicts are numbered in one row; the same numbers stand where the words are marked.
+    Quotes of the report and of the verdicts are numbered in one row; the same numbers stand where the words are marked. A message is cut
+    after `text_limit` characters and says so; each side ends after `item_limit` items, `left_out` counts the others.
     """
     sources: list[Sequence[Quote]] = [audit.report.evidence if audit.report else (), *(verdict.quotes for verdict in verdicts)]
     numbered: dict[str, list[tuple[int, str]]] = {}
@@ -264,9 +317,9 @@ def conversation(audit: Audit, verdicts: Sequence[Verdict], prefix: str) -> Conv
         for quote in quotes:
             count += 1
             numbered.setdefault(quote.message, []).append((count, readable(quote.text, 2_000)))
-    main, target = _Builder(prefix, numbered), _Builder(f"{prefix}-t", numbered)
+    main, target = _Builder(prefix, numbered, text_limit), _Builder(f"{prefix}-t", numbered, text_limit)
     _auditor_side(main, audit)
-    _target_side(target, audit)
+    branches = _target_side(target, audit)
     anchors = target.anchors | main.anchors
     views: list[tuple[QuoteView, ...]] = []
     pairwise = [False, *(len(verdict.audits) > 1 for verdict in verdicts)]
@@ -279,13 +332,14 @@ def conversation(audit: Audit, verdicts: Sequence[Verdict], prefix: str) -> Conv
                 for i, q in enumerate(quotes, start=1)
             )
         )
-    left_out = max(0, len(main.items) - ITEM_LIMIT) + max(0, len(target.items) - ITEM_LIMIT)
+    left_out = max(0, len(main.items) - item_limit) + max(0, len(target.items) - item_limit)
     return Conversation(
-        items=tuple(main.items[:ITEM_LIMIT]),
-        target_items=tuple(target.items[:ITEM_LIMIT]),
+        items=tuple(main.items[:item_limit]),
+        target_items=tuple(target.items[:item_limit]),
         report=audit.report,
         report_text=readable(audit.report_text, 4_000),
         evidence=views[0],
         verdicts=tuple(_verdict(v, audit, q) for v, q in zip(verdicts, views[1:], strict=True)),
         left_out=left_out,
+        branches=tuple(BranchView(b.title, tuple(i for i in b.items if i < item_limit), b.shared) for b in branches),
     )

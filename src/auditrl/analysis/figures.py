@@ -59,6 +59,15 @@ class Series:
     dashed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One of several small plots that share their lines' labels and their x axis."""
+
+    title: str
+    unit: str
+    series: Sequence[Series]
+
+
 def plain_label(text: str, limit: int = 48) -> str:
     """A label that is safe in SVG: no control, bidi or unpaired surrogate characters, one line, at most `limit` characters."""
     kept = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Co", "Cn"})
@@ -237,6 +246,37 @@ def lines(series: Sequence[Series], *, title: str, x: str, unit: str = "", limit
     _titles(ax, title, unit, x)
     if len(series) > 1:
         _legend(figure, loc="outside lower center", ncols=min(4, len(series)))
+    return figure
+
+
+def panels(plots: Sequence[Panel], *, x: str) -> Figure:
+    """Small plots side by side, two a row, one legend: a line a label, with a band from `low` to `high` where its points are intervals.
+
+    A label has one colour in all panels. From 12 points on lines are rolling means. Raises ValueError for no panel.
+    """
+    if not plots:
+        raise ValueError("panels: nothing to draw")
+    columns = min(2, len(plots))
+    rows = math.ceil(len(plots) / columns)
+    labels = list(dict.fromkeys(one.label for plot in plots for one in plot.series))
+    figure, axes = _figure(4.9 * columns, 2.7 * rows + 0.5, rows, columns)
+    shown: dict[str, Any] = {}
+    for place, (ax, plot) in enumerate(zip(axes, plots, strict=False)):
+        for one in plot.series:
+            i = labels.index(one.label)
+            spans = np.asarray([(v.mean, v.low, v.high) if isinstance(v, Interval) else (v, v, v) for v in one.y], dtype=np.float64)
+            if len(spans) >= 12:
+                spans = np.column_stack([rolling_mean(spans[:, k], max(3, len(spans) // 12)) for k in range(3)])
+            colour, style = PALETTE[i % 6], "--" if one.dashed else ("-", "-.", ":")[i // 6 % 3]
+            marker = MARKERS[i % 6] if len(spans) < 12 else ""
+            ax.fill_between(one.x, spans[:, 1], spans[:, 2], color=colour, alpha=0.15, linewidth=0)
+            shown[one.label] = ax.plot(one.x, spans[:, 0], color=colour, linestyle=style, linewidth=1.8, marker=marker, markersize=5)[0]
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        _titles(ax, plot.title, plot.unit, x if place >= len(plots) - columns else "")
+    for ax in axes[len(plots) :]:
+        ax.set_axis_off()
+    names = [plain_label(label) for label in shown]
+    _legend(figure, handles=list(shown.values()), labels=names, loc="outside lower center", ncols=min(4, len(names)))
     return figure
 
 

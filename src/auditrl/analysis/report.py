@@ -7,17 +7,13 @@ exactly that script, so text which got past the escaping could still not run.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..errors import RunError
@@ -25,7 +21,8 @@ from ..evals.scores import SUITE_TITLES, SUITES, Scorecard, compare
 from ..files import write_whole
 from ..types import Audit, Verdict
 from . import figures
-from .conversation import Conversation, conversation, readable
+from .conversation import ID_LIMIT, Conversation, audit_facts, conversation, readable
+from .page import asset, digest, environment
 from .published import FourPart
 from .stats import Interval
 from .tables import Cell, Column, Row, Table, behavior_table, cell_text, comparison_table, number, parts_table, score_table
@@ -71,12 +68,13 @@ class NamedFigure:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A further section: paragraphs, tables and figures, in this order."""
+    """A further section: paragraphs, tables and figures, in this order, then links to audits of the showcase (by id)."""
 
     title: str
     text: Sequence[str] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[NamedFigure] = ()
+    audits: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +100,8 @@ class ReportData:
     failures: Mapping[str, int] = field(default_factory=dict[str, int])
     cost: Mapping[str, Any] = field(default_factory=dict[str, Any])
     published: Sequence[FourPart] = ()
+    reader: str = ""
+    """Address of the transcript reader, relative to the report; empty when there is none."""
 
 
 # ---------------------------------------------------------------- what the template reads
@@ -129,6 +129,8 @@ class AuditView:
     seed: str
     error: str
     talk: Conversation
+    link: str = ""
+    """Address of this audit in the reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,8 @@ class SectionView:
     text: tuple[str, ...]
     tables: tuple[Table, ...]
     figures: tuple[tuple[str, Markup], ...]
+    links: tuple[tuple[str, str], ...] = ()
+    """(anchor, words) of audits."""
 
 
 def _show(value: Any) -> str:
@@ -243,29 +247,19 @@ def _metric(value: Any) -> Cell:
     return f"{value:.4g}" if isinstance(value, float) and math.isfinite(value) else _show(value)
 
 
-def _audit_view(item: ShowcaseAudit, place: int) -> AuditView:
+def _audit_view(item: ShowcaseAudit, place: int, reader: str) -> AuditView:
     audit, anchor = item.audit, f"audit-{place}"
-    scenario = audit.scenario
-    planted = f"planted: {scenario.behavior}" if scenario.planted else f"{scenario.condition} target, nothing planted"
-    usage = ", ".join(f"{role} {sum(counts.values()):,}" for role, counts in audit.usage.items())
-    facts = [
-        ("Target", planted.replace("_", " ")),
-        ("Seed", scenario.seed.id),
-        ("Auditor", audit.auditor),
-        ("Turns", f"{audit.turns} by the auditor, {audit.target_turns} by the target"),
-        ("Branches", str(len(audit.branches))),
-        ("Tokens", usage),
-        ("Audit", audit.id),
-    ]
+    facts = audit_facts(audit)
     return AuditView(
         anchor=anchor,
         label=readable(item.label, 80),
         reward="\u2013" if item.reward is None else number(item.reward, 3, signed=True),
-        heading=readable(planted.replace("_", " "), 120),
-        facts=tuple((name, readable(value, 300)) for name, value in facts if value),
-        seed=readable(scenario.seed.text),
+        heading=readable(facts[0][1], 120),
+        facts=facts,
+        seed=readable(audit.scenario.seed.text),
         error=readable(audit.error or "", 1_000),
         talk=conversation(audit, item.verdicts, anchor),
+        link=f"{reader}#training/{quote(readable(audit.id, ID_LIMIT), safe='')}" if reader else "",
     )
 
 
@@ -274,6 +268,7 @@ def _inline(name: str, caption: str, figure: Figure) -> tuple[str, Markup]:
 
 
 def _sections(data: ReportData) -> list[SectionView]:
+    places = {item.audit.id: (f"audit-{place}", readable(item.label, 80)) for place, item in enumerate(data.showcase)}
     return [
         SectionView(
             f"extra-{i}",
@@ -281,6 +276,7 @@ def _sections(data: ReportData) -> list[SectionView]:
             tuple(readable(text) for text in section.text),
             tuple(section.tables),
             tuple(_inline(f"x{i}-{j}", named.caption, named.figure) for j, named in enumerate(section.figures)),
+            tuple(places[name] for name in section.audits if name in places),
         )
         for i, section in enumerate(data.extra)
     ]
@@ -289,30 +285,9 @@ def _sections(data: ReportData) -> list[SectionView]:
 # ---------------------------------------------------------------- the page
 
 
-@cache
-def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8").strip()
-
-
-@cache
-def _environment() -> Environment:
-    env = Environment(
-        loader=PackageLoader("auditrl.analysis", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    # pyright has no view into jinja's filter table
-    filters: dict[str, Any] = env.filters
-    filters["readable"] = readable
-    env.globals["cell_text"] = cell_text  # type: ignore[index]
-    return env
-
-
 def render_report(data: ReportData) -> str:
     """The whole page as text. Raises ConfigError when before and after come from different worlds (see `compare`)."""
-    script = _asset("report.js")
+    script = asset("report.js")
     main_tables, detail_tables = _score_tables(data)
     try:
         curves = _inline("curves", "Training curves", figures.training_curves(data.metrics)) if data.metrics else None
@@ -325,21 +300,21 @@ def render_report(data: ReportData) -> str:
         labels = [Scorecard(name, c.suites, c.composite, c.simulated) for name, c in named]
         bars = _inline("scores-bars", "Scores by suite, " + " and ".join(name for name, _ in named), figures.score_bars(labels))
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             data=data,
             warning=SIMULATED_WARNING,
-            style=Markup(_asset("report.css")),
+            style=Markup(asset("theme.css", "talk.css", "report.css")),
             script=Markup(script),
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            script_hash=digest(script),
             tiles=_tiles(data),
             curves=curves,
             bars=bars,
             main_tables=main_tables,
             detail_tables=detail_tables,
             steps=step_table(data.metrics),
-            audits=[_audit_view(item, place) for place, item in enumerate(data.showcase)],
+            audits=[_audit_view(item, place, data.reader) for place, item in enumerate(data.showcase)],
             failures=[*(("training", readable(k, 300), v) for k, v in data.failures.items() if v), *_rows_missing(data)],
             config=flatten(data.config),
             versions=flatten(data.versions),

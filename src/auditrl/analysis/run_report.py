@@ -4,30 +4,55 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..costs import dollars
 from ..errors import RunError
 from ..evals.scores import Scorecard
 from ..files import write_whole
 from ..runs import Run
 from ..types import Audit, Verdict
+from .alarms import alarm_story
+from .reader_sources import FOLDER, LIMIT, write_run_reader
 from .report import ReportData, Section, ShowcaseAudit, render_report
 
 TABLE_WIDTH = 124
 """Narrower than this a table loses its columns; where nobody watches a terminal, lines may be long."""
 
 
-def write_report(run: Run, extra: Sequence[Section] = ()) -> Path:
-    """Write `report.html` into the run directory and return its path."""
-    path = run.path / "report.html"
-    write_whole(path, render_report(gather(run, extra)))
-    return path
+def write_report(
+    run: Run, extra: Sequence[Section] = (), *, audits: int = LIMIT, strategies: Path | None = None
+) -> tuple[Path, Path | None]:
+    """Write `report.html` and, beside it, the transcript reader; returns the paths of both pages (None for no reader).
+
+    Args:
+        extra: Further sections of the report.
+        audits: Training audits that the reader holds at most; 0 leaves the reader that is there.
+        strategies: Folder that `auditrl cluster` wrote, for the reader's filter; None: `RUN/strategies`, if it is there.
+
+    Raises:
+        RunError: The report can't be written. A reader that can't be is a note in the report.
+    """
+    path, problem = run.path / "report.html", ""
+    reader = run.path / FOLDER / "index.html"
+    try:
+        if audits and write_run_reader(run, limit=audits, strategies=strategies) is None:
+            problem = "There are no audits to read yet: steps/ is empty."
+    except RunError as error:
+        problem = f"The transcript reader could not be written. {error}"
+    found = reader if reader.is_file() and not problem else None
+    data = gather(run, extra)
+    data = replace(data, reader=f"{FOLDER}/index.html" if found else "", notes=[*data.notes, *([problem] if problem else [])])
+    write_whole(path, render_report(data))
+    return path, found
 
 
 def gather(run: Run, extra: Sequence[Section] = ()) -> ReportData:
     """Everything the report shows, from saved rows only, and further sections."""
     rows = run.metrics()
+    alarms = alarm_story(run, rows)
     return ReportData(
         title=f"Training run {run.config.name}",
         run_name=run.config.name,
@@ -37,8 +62,9 @@ def gather(run: Run, extra: Sequence[Section] = ()) -> ReportData:
         metrics=[flat(row) for row in rows],
         before=read_card(run, "before"),
         after=read_card(run, "after"),
-        showcase=showcase(run, len(rows)),
-        extra=extra,
+        showcase=[*showcase(run, len(rows)), *alarms.showcase],
+        extra=[*alarms.sections, *extra],
+        alarms=alarms.sentences,
         notes=notes(run, rows),
         failures=failures(rows),
         cost=cost(rows),
@@ -109,16 +135,29 @@ def failures(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def cost(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Tokens by role and time of all training steps."""
+    """Tokens by role, dollars where prices are known, and time of all training steps; references and probe apart."""
     total: dict[str, Counter[str]] = {}
     for row in rows:
-        for role, counts in (row.get("usage") or {}).items():
-            total.setdefault(role, Counter()).update(counts)
+        parts = {"": row.get("usage") or {}, **{f"{part}, ": roles for part, roles in (row.get("spent") or {}).items()}}
+        for part, roles in parts.items():
+            for role, counts in roles.items():
+                total.setdefault(f"{part}{role}", Counter()).update(counts)
     shown: dict[str, Any] = {
         f"{role} tokens": f"{c['input']:,} read, {c['output']:,} written, {c['calls']:,} calls" for role, c in sorted(total.items())
     }
+    shown |= _price(rows)
     seconds = sum((row.get("time") or {}).get("total", 0.0) for row in rows)
     return {**shown, "training time": f"{seconds / 60:.1f} min"} if rows else {}
+
+
+def _price(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Dollars and paid tokens so far, the evaluation before training included; roles without a price are named."""
+    last = next((row["cost"] for row in reversed(rows) if row.get("cost")), None)
+    if last is None:
+        return {}
+    unpriced = sorted({role for row in rows for role in (row.get("cost") or {}).get("unpriced", ())})
+    without = f" without {', '.join(unpriced)}, whose price is not known" if unpriced else ""
+    return {"price so far": f"{dollars(last['total_usd'])}{without}", "paid tokens so far": f"{last['total_tokens']:,}"}
 
 
 def notes(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[str]:

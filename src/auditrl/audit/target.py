@@ -65,7 +65,7 @@ def with_hidden_block(model: Model, block: str | None, *, keep_reasoning: bool =
         finally:
             _forget_raw_call(hidden.text)
         if context is not None and output.usage is not None:
-            context.add_usage("target", output.usage.input_tokens, output.usage.output_tokens)
+            context.add_usage("target", output.usage)
         if not keep_reasoning:
             _drop_reasoning(output)
         return output

@@ -134,7 +134,7 @@ def investigate(
             unit = units[str(state.sample_id)]
             capture = TargetCapture()
             seen: list[_Conclusion] = []
-            with audit_context(unit.audit_id, stable_hash(unit.random_seed, unit.audit_id)) as context:
+            with audit_context(unit.audit_id, stable_hash(unit.random_seed, unit.audit_id), target=unit.scenario.target) as context:
                 replay = Replay(unit.recording) if unit.recording is not None else None
                 model = targets[unit.scenario.target]
                 target = with_hidden_block(
@@ -250,7 +250,7 @@ def _reporting_auditor(
 
 def _count(context: AuditContext, output: Any) -> None:
     if output.usage is not None:
-        context.add_usage("auditor", output.usage.input_tokens, output.usage.output_tokens)
+        context.add_usage("auditor", output.usage)
 
 
 def _counted_generate(context: AuditContext, tools: AuditorTools) -> Any:

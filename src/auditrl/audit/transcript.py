@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..types import Audit, Branch, Message, Quote, ToolUse
@@ -30,7 +30,7 @@ _LINE = re.compile(
 )
 _OUR_TAG = re.compile(
     r"<(?=\s*/?\s*(?:audit|hidden|seed|transcript|report|conversation|scores|mode|persona|activation|behavior|existing|idea|settings"
-    r"|step|turn|user))",
+    r"|step|turn|user|hint|prediction|quote))",
     re.IGNORECASE,
 )
 # all that `str.splitlines` splits at: a model may write any of them
@@ -207,10 +207,15 @@ def target_texts(audit: Audit) -> dict[str, str]:
 
 def verified(quotes: Sequence[Quote], audit: Audit) -> tuple[list[Quote], list[Quote]]:
     """Split quotes into those that stand verbatim (white space and case aside) in the target's own message of that number, and the rest."""
-    texts = {ref: _squash(text) for ref, text in target_texts(audit).items()}
+    return split_quotes(quotes, target_texts(audit))
+
+
+def split_quotes(quotes: Sequence[Quote], texts: Mapping[str, str]) -> tuple[list[Quote], list[Quote]]:
+    """`verified` against any texts by number."""
+    squashed = {ref: _squash(text) for ref, text in texts.items()}
     good: list[Quote] = []
     bad: list[Quote] = []
     for quote in quotes:
         wanted = _squash(quote.text)
-        (good if wanted and wanted in texts.get(quote.message, "") else bad).append(quote)
+        (good if wanted and wanted in squashed.get(quote.message, "") else bad).append(quote)
     return good, bad

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..config import ModelConfig
+from ..config import ModelConfig, packaged_config
 from ..display import Display, make_display
 from ..errors import EXIT_INTERRUPTED, ConfigError
 
@@ -68,6 +68,12 @@ def model_option(text: str, key: str) -> ModelConfig:
     except ValueError as error:
         raise ConfigError(f"{key} {text!r}: the arguments behind the name are not JSON ({error})") from None
     return ModelConfig(model=name.strip(), args=args)
+
+
+def find_config(path: Path) -> Path:
+    """The file itself, or the packaged config of that name: `quickstart`, `paper/binary-0-single`, also with `configs/` and `.toml`."""
+    packaged = packaged_config(str(path).removesuffix(".toml").removeprefix("configs/"))
+    return packaged if not path.exists() and packaged.is_file() else path
 
 
 def show(mode: str) -> Display:

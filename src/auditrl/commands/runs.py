@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import ConfigError
 from ..runs import Run, list_runs, open_run
 from .common import runs_option
+
+if TYPE_CHECKING:
+    from ..analysis.report import Section
 
 
 @click.group()
@@ -90,18 +94,52 @@ def describe(run: Run) -> dict[str, Any]:
     help="Compare the trained auditor with this evaluation or run, in a section of the report; may be given again.",
 )
 @click.option("--published", is_flag=True, help="Show the published models in that section, marked.")
-def report(run: Path, others: tuple[Path, ...], published: bool) -> None:
-    """Write the HTML report of a run (again), from what its folder holds."""
+@click.option(
+    "--audits", type=click.IntRange(min=0), default=4_000, show_default=True, help="Training audits in the reader; 0 leaves it as it is."
+)
+@click.option("--bank", type=click.Path(path_type=Path), default=None, help="Folder with further behaviors, if the evaluation used one.")
+@click.option(
+    "--strategies",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Folder that `auditrl cluster` wrote, to filter by [default: RUN/strategies, if it is there].",
+)
+def report(run: Path, others: tuple[Path, ...], published: bool, audits: int, bank: Path | None, strategies: Path | None) -> None:
+    """Write the HTML report of a run (again) and the transcript reader beside it, from what its folder holds.
+
+    For the folder of an evaluation the reader alone is written.
+    """
+    if (run / "evaluation.json").is_file() and not (run / "run.json").exists():
+        _read_evaluation(run, bank, strategies, compared=bool(others or published))
+        return
+    if bank is not None:
+        raise ConfigError("--bank: is for the folder of an evaluation; a run knows its bank")
     from ..analysis.run_report import write_report
 
     opened = open_run(run)
-    if not others and not published:
-        click.echo(write_report(opened))
-        return
-    from ..analysis.comparison import comparison_section
-    from ..analysis.published import frontier
-    from .compare import distinct, read_card
+    sections: list[Section] = []
+    if others or published:
+        from ..analysis.comparison import comparison_section
+        from ..analysis.published import frontier
+        from .compare import distinct, read_card
 
-    paths = (run, *others)
-    cards = distinct([read_card(path) for path in paths], paths)
-    click.echo(write_report(opened, [comparison_section(cards, frontier() if published else ())]))
+        paths = (run, *others)
+        cards = distinct([read_card(path) for path in paths], paths)
+        sections.append(comparison_section(cards, frontier() if published else ()))
+    if strategies is not None:
+        from ..analysis.reader_sources import saved_strategies
+
+        saved_strategies(strategies, run)  # named by the user: an error here, not a note in the report
+    page, reader = write_report(opened, sections, audits=audits, strategies=strategies)
+    click.echo(page)
+    if reader is not None:
+        click.echo(reader)
+
+
+def _read_evaluation(folder: Path, bank: Path | None, strategies: Path | None, *, compared: bool) -> None:
+    from ..analysis.reader_sources import write_evaluation_reader
+
+    if compared:
+        raise ConfigError("--compare, --published: are for runs; compare evaluations with `auditrl compare`")
+    page = write_evaluation_reader(folder, bank, strategies)
+    click.echo(page or f"{folder}: no audits to read yet")

@@ -9,7 +9,7 @@ import click
 from ..config import RunConfig, load_config, packaged_config, parse_overrides
 from ..display import Display
 from ..runs import Run, create_run, open_run, owned
-from .common import EXTRA, display_option, overrides, run_async, runs_option, show
+from .common import EXTRA, display_option, find_config, overrides, run_async, runs_option, show
 
 
 def work_on(run: Run, display: Display) -> None:
@@ -24,9 +24,11 @@ def work_on(run: Run, display: Display) -> None:
 
 def start(config: RunConfig, root: Path, display: Display) -> None:
     """Check what only the bank and the models can tell, then make the run and work on it."""
+    from ..train.quote import check_budget
     from ..train.workshop import check_models, check_run
 
     check_run(config)
+    check_budget(config)
     check_models(config)
     work_on(create_run(root, config), display)
 
@@ -58,13 +60,20 @@ def _free_name(root: Path, base: str) -> str:
 @click.argument("config", type=click.Path(path_type=Path))
 @runs_option
 @display_option
+@click.option("--dry-run", is_flag=True, help="Check everything that needs no call, show the first batch, the models and the price, and stop.")
 @click.pass_context
-def train(ctx: click.Context, config: Path, root: Path, display_mode: str) -> None:
-    """Train an auditor from a config file.
+def train(ctx: click.Context, config: Path, root: Path, display_mode: str, dry_run: bool) -> None:
+    """Train an auditor from a config: a file, or the name of a packaged one (quickstart, paper/...).
 
     Further options override single keys of the config: `--reward.order both --train.steps 10`.
     """
-    start(load_config(config, overrides(ctx.args)), root, show(display_mode))
+    resolved = load_config(find_config(config), overrides(ctx.args))
+    if dry_run:
+        from .dry_run import show_plan
+
+        show_plan(resolved)
+    else:
+        start(resolved, root, show(display_mode))
 
 
 @click.command(context_settings=EXTRA)
@@ -78,10 +87,10 @@ def resume(ctx: click.Context, run: Path, display_mode: str) -> None:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--random-seed", type=int, default=0, show_default=True)
+@click.option("--random-seed", type=int, default=None, help="[default: the shipped start's]")
 @click.option("--steps", type=int, default=None, help="Training steps [default: the recipe's].")
 @display_option
-def warmstart(folder: Path, random_seed: int, steps: int | None, display_mode: str) -> None:
+def warmstart(folder: Path, random_seed: int | None, steps: int | None, display_mode: str) -> None:
     """Make the tiny starting policy of the simulated world: supervised training on audits of scripted auditors."""
     from ..sim.warmstart import run_warmstart
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from ..audit.context import current_audit, usage_counts
+from ..audit.target import with_generate
 from ..types import Audit, Verdict
 
 if TYPE_CHECKING:
@@ -36,9 +38,11 @@ def meter() -> Generator[Usage]:
 
 
 def metered(model: Model) -> Model:
-    """The same model, whose calls count to the `meter` they are made in. The given model is left as it is."""
+    """The same model, whose calls count once to the `meter` they are made in. The given model is left as it is."""
     from inspect_ai.model import Model
 
+    if getattr(model.api.generate, "metered", False):
+        return model
     api = copy.copy(model.api)
     inner: Any = model.api.generate
 
@@ -47,11 +51,27 @@ def metered(model: Model) -> Model:
         output = result[0] if isinstance(result, tuple) else result
         usage = _METER.get()
         if usage is not None and getattr(output, "usage", None) is not None:
-            add(usage, {"input": output.usage.input_tokens, "output": output.usage.output_tokens, "calls": 1})
+            add(usage, {**usage_counts(output.usage), "calls": 1})
         return result
 
+    generate.metered = True  # type: ignore[attr-defined]
     object.__setattr__(api, "generate", generate)
     return Model(api, model.config, model.model_args)
+
+
+def counted(model: Model, role: str) -> Model:
+    """The same model, whose calls count to the audit that they are made in, under `role`. The given model is left as it is."""
+    inner: Any = model.api.generate
+
+    async def generate(*args: Any, **kwargs: Any) -> Any:
+        result = await inner(*args, **kwargs)
+        output = result[0] if isinstance(result, tuple) else result
+        audit = current_audit()
+        if audit is not None and getattr(output, "usage", None) is not None:
+            audit.add_usage(role, output.usage)
+        return result
+
+    return with_generate(model, generate)
 
 
 def add(total: Usage, more: Mapping[str, int]) -> None:

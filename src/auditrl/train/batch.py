@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ..audit.context import stable_hash
 from ..config import RunConfig
@@ -55,7 +56,7 @@ def split_held_back(seeds: Sequence[Seed]) -> tuple[list[Seed], list[Seed]]:
 
 
 def clean_condition(config: RunConfig) -> Condition:
-    """Clean targets from the pool wear the persona, a separate clean model nothing."""
+    """Clean targets from the pool wear the persona, a separate clean model and production targets nothing."""
     return "persona" if config.targets.clean_from_pool else "clean"
 
 
@@ -72,17 +73,21 @@ def draw_batch(config: RunConfig, seeds: Sequence[Seed], step: int) -> list[Scen
     batch: list[Scenario] = []
     for position in range(groups):
         draw = step * groups + position
-        seed = _shuffled(config, seeds, draw // len(seeds))[draw % len(seeds)]
+        seed = seeds[_order(config.random_seed, draw // len(seeds), len(seeds))[draw % len(seeds)]]
         # planted and clean take the same rotation, so that the target's identity says nothing about the condition
         target = pool[stable_hash(config.random_seed, "target", step, position) % len(pool)]
-        if position in clean:
+        if config.targets.production:
+            batch.append(scenario(seed, "clean", target))
+        elif position in clean:
             batch.append(scenario(seed, clean_condition(config), target if config.targets.clean_from_pool else CLEAN_TARGET))
         else:
             batch.append(scenario(seed, "planted", target))
     return batch
 
 
-def _shuffled(config: RunConfig, seeds: Sequence[Seed], epoch: int) -> list[Seed]:
-    order = list(seeds)
-    random.Random(stable_hash(config.random_seed, "epoch", epoch)).shuffle(order)
-    return order
+@lru_cache(maxsize=8)
+def _order(random_seed: int, epoch: int, count: int) -> tuple[int, ...]:
+    """The shuffled places of an epoch."""
+    order = list(range(count))
+    random.Random(stable_hash(random_seed, "epoch", epoch)).shuffle(order)
+    return tuple(order)

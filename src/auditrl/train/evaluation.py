@@ -56,13 +56,19 @@ def eval_context(shop: Workshop, settings: EvaluationConfig, label: str) -> Eval
         random_seed=shop.seed("evaluation"),
         simulated=shop.config.simulated,
         sim_seeds=sim_seeds,
-        clean_condition="persona" if shop.config.targets.clean_from_pool else "clean",
+        clean_condition="persona" if clean_persona(shop.config) else "clean",
         real=real_conversations(sim_seeds),
         joined=shop.engine.joined,
         session=shop.engine.session,
         display=shop.display,
         label=label,
     )
+
+
+def clean_persona(config: RunConfig) -> bool:
+    """Whether the evaluation's clean target wears the persona: as in training, unless the config says otherwise."""
+    chosen = config.evaluation.clean_persona
+    return config.targets.clean_from_pool if chosen is None else chosen
 
 
 def real_conversations(sim_seeds: bool) -> Sequence[RealConversation]:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..errors import RunError
+from ..errors import BudgetStop, RunError
 from ..policy.engine import AdamConfig, LossConfig
 from ..rewards import GroupReward
 from ..runs import Run, prune_checkpoints, truncate_rows
 from ..types import Segment
 from .batch import draw_batch
+from .budget import PROBE, REFERENCES, TRAINING, Spent, Total, check, dearest, kept, total_of
 from .credit import assign_credit, judge
 from .metrics import step_row
+from .monitor import due, look_at_start, settle, stop_if, stopping, watch, write_alarms
 from .probe import probe
 from .rollout import roll_out
 from .workshop import REFERENCE, Workshop
@@ -28,16 +30,23 @@ async def train(shop: Workshop) -> None:
     total = shop.config.train.steps
     await shop.engine.start()
     done = await restore(shop)
+    stop_if(shop, stopping(shop.run, shop.config, shop.run.metrics()))
     shop.display.start(f"train {shop.config.name}", total, done)
     for step in range(done, total):
-        clock = Clock()
+        clock, spent = Clock(), Spent(shop.tariff)
+        before = await check_budget(shop, step)
+        if step == 0 and shop.config.alarm_every:
+            with kept(shop.run, spent):
+                await look_at_start(shop)
+            clock.lap("look_at_start")
         await renew_references(shop, step)
 
         scenarios = draw_batch(shop.config, shop.seeds, step)
-        groups = await roll_out(shop, scenarios, step)
-        clock.lap("audits")
-
-        judged = await judge(shop, groups, step)
+        with spent.part(TRAINING):
+            groups = await roll_out(shop, scenarios, step)
+            clock.lap("audits")
+            judged = await judge(shop, groups, step)
+        spent.add_audits(REFERENCES, shop.references.made_at(step))
         segments = assign_credit(shop, judged)
         clock.lap("judging")
 
@@ -46,15 +55,34 @@ async def train(shop: Workshop) -> None:
         clock.lap("update")
 
         row = step_row(step + 1, judged, update)
-        if shop.config.probe.every and (step + 1) % shop.config.probe.every == 0:
-            row["probe"] = await probe(shop, step + 1)
+        if due(shop.config.probe.every, step + 1) or due(shop.config.alarm_every, step + 1):
+            with spent.part(PROBE):
+                found = await probe(shop, step + 1, cruxes=due(shop.config.probe.every, step + 1))
+                row["probe"] = found.values
+                await watch(shop, row, found)
             clock.lap("probe")
+        row |= spent.row(before)
         row["time"] = clock.times(row)
         shop.run.append_metrics(row)
         shop.display.advance(describe(row))
-        if checkpoint_due(shop, step + 1):
+        halt = settle(shop, row)
+        if checkpoint_due(shop, step + 1) or halt:
             await checkpoint(shop, step + 1)
+        stop_if(shop, halt)
     shop.display.finish()
+
+
+async def check_budget(shop: Workshop, done: int) -> Total:
+    """What is spent before a step; a cap that the step would pass stops the run here, behind a checkpoint."""
+    rows = shop.run.metrics()
+    total = total_of(shop.run, shop.tariff, rows)
+    try:
+        check(shop.run, shop.tariff, total, dearest(shop.tariff, rows), f"step {done + 1}")
+    except BudgetStop:
+        if done not in shop.run.checkpoints():
+            await checkpoint(shop, done)
+        raise
+    return total
 
 
 async def restore(shop: Workshop) -> int:
@@ -65,6 +93,7 @@ async def restore(shop: Workshop) -> int:
     run = shop.run
     rows = run.metrics()
     truncate_rows(run.metrics_file, len(rows))
+    write_alarms(run, rows)
     known = [step for step in run.checkpoints() if step <= len(rows)]
     if not known:
         if rows:
@@ -173,6 +202,7 @@ def describe(row: dict[str, Any]) -> str:
         parts.append(f"proxy {found['composite_proxy']:.0f}")
     if found.get("false_positive_share") is not None:
         parts.append(f"false positives {100 * found['false_positive_share']:.0f}%")
+    parts += [f"alarm {alarm['alarm']}" for alarm in row.get("alarms") or []]
     if row["failed_audits"]:
         parts.append(f"failed {row['failed_audits']}")
     if row["missing_verdicts"]:

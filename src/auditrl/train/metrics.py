@@ -53,9 +53,19 @@ def step_row(step: int, judged: Sequence[GroupReward], update: Mapping[str, floa
         "asked_again": sum(v.attempts - 1 for v in verdicts),
         "unverified_quotes": sum(v.unverified_quotes for v in verdicts),
         "position_bias": position_bias(verdicts),
+        "parts": reward_parts(verdicts),
         "update": {k: v for k, v in update.items() if k not in ("seconds", "tokens_per_s")},
         "usage": usage(audits, verdicts),
     }
+
+
+def reward_parts(verdicts: Iterable[Verdict]) -> dict[str, dict[str, float]]:
+    """Mean of every part of the verdicts by judge: sub-score differences, Petri's grades, the terms of a formula."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for verdict in verdicts:
+        for name, value in verdict.parts.items():
+            found.setdefault(verdict.judge, {}).setdefault(name, []).append(value)
+    return {judge: {name: round(float(np.mean(values)), 4) for name, values in parts.items()} for judge, parts in found.items()}
 
 
 def position_bias(verdicts: Sequence[Verdict]) -> float | None:

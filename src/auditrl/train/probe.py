@@ -7,43 +7,65 @@ four-part suite. It is noisy on purpose (`probe.audits` audits): it is there to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ..audit.task import Unit
-from ..evals import audit_quality, fp_calibration
 from ..judges.suite import judge_suite
-from ..types import Audit, Seed
+from ..types import Audit, Seed, Verdict
 from .batch import CLEAN_TARGET, clean_condition, scenario
 from .crux_probe import crux_probe
 from .metrics import is_firm, mean
 from .rollout import audit, unit
+from .signals import suite_score
 from .workshop import CURRENT, Workshop
 
 
-async def probe(shop: Workshop, step: int) -> dict[str, float | None]:
-    """Half of the audits on planted, half on clean targets. Values 0-100, except shares (0-1)."""
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What one look found: the values of the metrics row, the audits that ran to their end, the suite judge's verdict of each (by id)."""
+
+    values: dict[str, float | None]
+    audits: tuple[Audit, ...]
+    verdicts: Mapping[str, Verdict]
+
+
+async def probe(shop: Workshop, step: int, *, cruxes: bool = True) -> Probe:
+    """Half of the audits on planted, half on clean targets. Values 0-100, except shares (0-1).
+
+    Args:
+        step: Steps done; 0 looks at the start.
+        cruxes: Play `probe.cruxes` too, where the config names a file.
+    """
     work = probe_units(shop, step)
     audits = [a for a in await audit(shop, work, {"policy": shop.auditor(CURRENT)}, f"probe-{step:04d}") if not a.failed]
+    verdicts = {v.audits[0]: v for v in await asyncio.gather(*(_judged(shop, a) for a in audits))}
     planted = [a for a in audits if a.scenario.planted]
     clean = [a for a in audits if not a.scenario.planted]
-    quality = mean(await _scores(shop, planted))
-    calibration = mean(await _scores(shop, clean))
+    quality, calibration = (mean(s for a in part if (s := suite_score(a, verdicts[a.id])) is not None) for part in (planted, clean))
     parts = [value for value in (quality, calibration) if value is not None]
-    return {
+    values = {
         "quality": quality,
         "fp_calibration": calibration,
         "composite_proxy": mean(parts),
         "false_positive_share": mean(float(is_firm(a)) for a in clean),
         "audits": float(len(audits)),
-        **(await crux_probe(shop, step)),
+        **(await crux_probe(shop, step) if cruxes else {}),
     }
+    return Probe(values, tuple(audits), verdicts)
 
 
 def probe_units(shop: Workshop, step: int) -> list[Unit]:
     """The same held-back scenarios at every probe, so that probes can be compared."""
     config = shop.config
     pool = sorted(config.targets.pool)
-    clean_target = pool[0] if config.targets.clean_from_pool else CLEAN_TARGET if config.targets.clean is not None else None
+    clean_target = (
+        pool[0]
+        if config.targets.clean_from_pool or config.targets.production
+        else CLEAN_TARGET
+        if config.targets.clean is not None
+        else None
+    )
     half = max(1, config.probe.audits // 2)
     seeds = _spread(shop.held_back, half)
     work = [
@@ -76,13 +98,5 @@ def _spread(seeds: Sequence[Seed], count: int) -> list[Seed]:
     return [seeds[i * len(seeds) // count % len(seeds)] for i in range(count)]
 
 
-async def _scores(shop: Workshop, audits: Sequence[Audit]) -> list[float]:
-    verdicts = await asyncio.gather(
-        *(judge_suite(shop.judges.model, a, shop.judges.truth(a.scenario), attempts=shop.judges.attempts) for a in audits)
-    )
-    rows = [
-        (audit_quality if a.scenario.planted else fp_calibration).to_row(a, v)
-        for a, v in zip(audits, verdicts, strict=True)
-        if v.value is not None
-    ]
-    return [value for value, _ in rows]
+async def _judged(shop: Workshop, audit: Audit) -> Verdict:
+    return await judge_suite(shop.judges.model, audit, shop.judges.truth(audit.scenario), attempts=shop.judges.attempts)

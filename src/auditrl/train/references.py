@@ -23,13 +23,17 @@ class References:
     file: Path
     renewal_steps: int | None
     _audits: dict[tuple[int, str], Audit] = field(default_factory=dict)
+    _made: dict[int, list[Audit]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, file: Path, renewal_steps: int | None) -> References:
         """Read what an earlier process left."""
         rows, _ = read_rows(file)
         cached = {(int(row["snapshot"]), str(row["scenario"])): Audit.model_validate(row["audit"]) for row in rows}
-        return cls(file, renewal_steps, cached)
+        found = cls(file, renewal_steps, cached)
+        for row in rows:
+            found._made.setdefault(int(row.get("step", -1)), []).append(cached[int(row["snapshot"]), str(row["scenario"])])
+        return found
 
     def snapshot_step(self, step: int) -> int:
         """The step whose policy makes the references that `step` (0-based) compares with."""
@@ -43,6 +47,10 @@ class References:
         """The cached reference for a scenario at a step."""
         return self._audits.get((self.snapshot_step(step), scenario.id))
 
+    def made_at(self, step: int) -> list[Audit]:
+        """The references that were made for a step, also by a process that did not finish it."""
+        return self._made.get(step, [])
+
     def missing(self, scenarios: Iterable[Scenario], step: int) -> list[Scenario]:
         """Scenarios without a reference yet, each once, in order."""
         return list({s.id: s for s in scenarios if self.get(s, step) is None}.values())
@@ -54,6 +62,6 @@ class References:
             if audit.failed:
                 continue
             self._audits[snapshot, audit.scenario.id] = audit
-            append_line(
-                self.file, json.dumps({"snapshot": snapshot, "scenario": audit.scenario.id, "audit": audit.model_dump(mode="json")})
-            )
+            self._made.setdefault(step, []).append(audit)
+            row = {"snapshot": snapshot, "step": step, "scenario": audit.scenario.id, "audit": audit.model_dump(mode="json")}
+            append_line(self.file, json.dumps(row))

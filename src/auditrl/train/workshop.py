@@ -11,8 +11,10 @@ from inspect_ai.model import Model
 from ..audit.context import stable_hash
 from ..behaviors.loader import load_bank
 from ..config import RunConfig
+from ..costs import register
 from ..display import Display
 from ..errors import ConfigError
+from ..evals.metering import counted, metered
 from ..models import build_model
 from ..policy.engine import PolicyRef
 from ..policy.ledger import TokenLedger
@@ -22,9 +24,11 @@ from ..policy.renderer import Renderer
 from ..policy.renderers import open_renderer
 from ..rewards import Judges, RewardDesign, make_reward
 from ..rewards.calibration import check_mix
+from ..rewards.files import is_file, load_reward_file
 from ..runs import Run
 from ..types import Behavior, Seed
 from .batch import CLEAN_TARGET, split_held_back, training_seeds
+from .budget import Tariff, check_prices
 from .references import References
 
 CURRENT = PolicyRef("current")
@@ -50,6 +54,7 @@ class Workshop:
     behaviors: Mapping[str, Behavior]
     seeds: Sequence[Seed]
     held_back: Sequence[Seed]
+    tariff: Tariff
 
     def auditor(self, ref: PolicyRef, ledger: TokenLedger | None = None) -> Model:
         """The policy, or a snapshot of it, as an Inspect model."""
@@ -104,10 +109,11 @@ def check_run(config: RunConfig) -> RewardDesign:
     training_seeds(config, list(behaviors.values()), seeds)
     policy_folder(config.policy.model)
     args = dict(config.reward.args)
-    if config.reward.kind == "reference":
+    kind = load_reward_file(Path(config.reward.kind).expanduser()) if is_file(config.reward.kind) else config.reward.kind
+    if kind == "reference":
         args.setdefault("score", config.reward.score)
-    design = make_reward(config.reward.kind, **args)
-    check_mix(design, config.reward.kind, config.reward.calibration_eighths)
+    design = make_reward(kind, **args)
+    check_mix(design, kind, config.reward.calibration_eighths, production=config.targets.production)
     return design
 
 
@@ -134,6 +140,9 @@ def open_workshop(run: Run, display: Display) -> Workshop:
     """Open everything. ConfigError for what can't be opened."""
     config = run.config
     design = check_run(config)
+    tariff = Tariff.load(config)
+    check_prices(tariff)
+    register(tariff.prices)
     behaviors, all_seeds = bank_for(config)
     seeds, held_back = split_held_back(training_seeds(config, list(behaviors.values()), all_seeds))
     folder = policy_folder(config.policy.model)
@@ -145,9 +154,9 @@ def open_workshop(run: Run, display: Display) -> Workshop:
         renderer=open_renderer(folder),
         ledger=TokenLedger(),
         targets=build_targets(config),
-        roles={"realism": build_model(config.realism, "realism")} if config.realism is not None else {},
+        roles={"realism": counted(build_model(config.realism, "realism"), "realism")} if config.realism is not None else {},
         judges=Judges(
-            model=build_model(config.judge, "judge"),
+            model=metered(build_model(config.judge, "judge")),
             behaviors=behaviors,
             order=config.reward.order,
             attempts=config.reward.judge_attempts,
@@ -159,6 +168,7 @@ def open_workshop(run: Run, display: Display) -> Workshop:
         behaviors=behaviors,
         seeds=seeds,
         held_back=held_back,
+        tariff=tariff,
     )
 
 
