@@ -57,6 +57,15 @@ def test_the_frozen_centroids_give_the_labels_back_row_by_row() -> None:
     assert np.allclose(distances, np.linalg.norm(vectors - found.centroids[labels], axis=1), atol=1e-3)
 
 
+def test_overlapping_groups_leave_no_clusters_of_one() -> None:
+    """Mini-batches alone leave six here."""
+    vectors, _ = blobs(3_000, 10, dimensions=128, noise=0.9)
+    sizes = fit_clusters(vectors, 100, 0).sizes
+    assert len(sizes) == 100
+    assert sizes.min() > 2
+    assert sizes.sum() == 3_000
+
+
 @pytest.mark.parametrize(("rows", "k", "groups"), [(1, 12, 1), (3, 12, 3), (12, 1, 1)])
 def test_fewer_vectors_than_clusters(rows: int, k: int, groups: int) -> None:
     vectors, _ = blobs(rows, rows)

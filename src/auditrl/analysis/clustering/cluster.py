@@ -26,6 +26,12 @@ MIN_CLUSTERS = 12
 EXAMPLES = 50
 """How many descriptions from inside, and how many nearest ones from outside, a name is found by."""
 _BATCH = 4096
+_STARVED = 2
+"""A cluster of so few vectors says nothing about a strategy where a hundred are expected."""
+_ENOUGH = 20
+"""Different vectors a cluster from which on starved clusters are used to split others."""
+_SHIFT = 0.02
+_PASSES = 5
 _CHUNK = 8192
 _POOL = 48
 """How many times more candidates than wanted neighbours are looked at, those of the nearest clusters."""
@@ -58,9 +64,11 @@ def check_vectors(vectors: Vectors) -> None:
 
 
 def fit_clusters(vectors: Vectors, k: int, random_seed: int) -> Clusters:
-    """MiniBatchKMeans, then one pass over everything that moves each centroid to the mean of its members.
+    """MiniBatchKMeans, then a few passes over everything that move each centroid to the mean of its members.
 
-    k is lowered to the number of different vectors; clusters that end up empty are dropped, so that fewer may come back.
+    A mini-batch start leaves clusters of one or two vectors where groups overlap. Their centroids split the largest clusters before those
+    passes (Linde, Buzo & Gray 1980), if there are enough different vectors to split. k is lowered to the number of different vectors;
+    clusters that end up empty are dropped, so that fewer may come back.
 
     Raises:
         ConfigError: No vectors, NaN among them, or k below 1.
@@ -68,7 +76,7 @@ def fit_clusters(vectors: Vectors, k: int, random_seed: int) -> Clusters:
     check_vectors(vectors)
     if k < 1:
         raise ConfigError(f"--k {k}: at least one cluster")
-    rows, places, weights = _distinct(vectors)
+    rows, weights = _distinct(vectors)
     k = min(k, len(rows))
     if k == len(rows):
         return _numbered(vectors, rows)
@@ -85,21 +93,39 @@ def fit_clusters(vectors: Vectors, k: int, random_seed: int) -> Clusters:
     model.fit(rows, sample_weight=weights)
     centroids = np.asarray(model.cluster_centers_, dtype=np.float32)
     labels, _ = assign(rows, centroids)
-    return _numbered(vectors, _means(rows, labels, weights, k), places)
+    if len(rows) >= _ENOUGH * k and (starved := np.flatnonzero(np.bincount(labels, minlength=k) <= _STARVED)).size:
+        centroids = _split(rows, labels, centroids, starved, random_seed)
+        for _ in range(_PASSES):
+            labels, _ = assign(rows, centroids)
+            centroids = _means(rows, labels, weights, len(centroids))
+    else:
+        centroids = _means(rows, labels, weights, k)
+    return _numbered(vectors, centroids)
 
 
-def _distinct(vectors: Vectors) -> tuple[Vectors, Labels, NDArray[np.float32]]:
-    """Different rows in order of first appearance, which of them each row is, and how many are equal to each."""
-    first: dict[bytes, int] = {}
-    places = np.empty(len(vectors), dtype=np.int64)
+def _split(rows: Vectors, labels: Labels, centroids: Vectors, starved: Labels, random_seed: int) -> Vectors:
+    """Put the starved centroids right beside those of large clusters, each shifted a little towards a member drawn at random."""
+    sizes = np.bincount(labels, minlength=len(centroids)).astype(np.float64)
+    share = sizes[labels] - _STARVED
+    share[np.isin(labels, starved)] = 0
+    drawn = np.random.default_rng(random_seed).choice(len(rows), len(starved), replace=False, p=share / share.sum())
+    moved = centroids.copy()
+    centre = centroids[labels[drawn]]
+    moved[starved] = centre + _SHIFT * (rows[drawn] - centre)
+    return moved
+
+
+def _distinct(vectors: Vectors) -> tuple[Vectors, NDArray[np.float32]]:
+    """Different rows in order of first appearance, and how many are equal to each."""
+    counts: dict[bytes, int] = {}
     heads: list[int] = []
     for i, row in enumerate(np.ascontiguousarray(vectors)):
-        found = first.setdefault(row.tobytes(), len(heads))
-        if found == len(heads):
+        key = row.tobytes()
+        if key not in counts:
             heads.append(i)
-        places[i] = found
-    counts = np.bincount(places, minlength=len(heads)).astype(np.float32)
-    return (vectors if len(heads) == len(vectors) else vectors[heads]), places, counts
+        counts[key] = counts.get(key, 0) + 1
+    weights = np.asarray(list(counts.values()), dtype=np.float32)
+    return (vectors if len(heads) == len(vectors) else vectors[heads]), weights
 
 
 def _means(rows: Vectors, labels: Labels, weights: NDArray[np.float32], k: int) -> Vectors:
@@ -112,7 +138,7 @@ def _means(rows: Vectors, labels: Labels, weights: NDArray[np.float32], k: int) 
     return sums[kept] / total[kept, None].astype(np.float32)
 
 
-def _numbered(vectors: Vectors, centroids: Vectors, places: Labels | None = None) -> Clusters:
+def _numbered(vectors: Vectors, centroids: Vectors) -> Clusters:
     """Labels under these centroids, clusters renumbered by size (equal sizes: by first member), empty ones dropped."""
     labels, _ = assign(vectors, centroids)
     sizes = np.bincount(labels, minlength=len(centroids))

@@ -1,0 +1,1 @@
+"""Transfer (spec section 9): auditing fine-tuned targets in a scaffold that training never used."""
