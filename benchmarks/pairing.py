@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from inspect_ai.model import get_model
@@ -43,6 +45,12 @@ class Noisy(Judges):
         return Verdict(judge="noisy", audits=(first.id, second.id), value=0.9 if won else 0.1)
 
 
+def agreement(a: Sequence[float], b: Sequence[float]) -> float:
+    """Kendall's tau-b."""
+    result: Any = kendalltau(a, b)
+    return float(result.statistic)
+
+
 async def one_group(size: int, rng: random.Random) -> dict[str, tuple[int, float, float]]:
     """Calls, agreement with all pairs and with the truth, by schedule."""
     where = Scenario(id="s", seed=Seed(id="s", behavior="b", split="train", text="x"), condition="planted", behavior="b")
@@ -57,7 +65,7 @@ async def one_group(size: int, rng: random.Random) -> dict[str, tuple[int, float
         rewards = design.rewards(group, await design.judge(group, judges))
         values = [rewards[name] for name in strength]
         full = full or values
-        found[schedule] = (judges.calls, kendalltau(values, full).statistic, kendalltau(values, list(strength.values())).statistic)
+        found[schedule] = (judges.calls, agreement(values, full), agreement(values, list(strength.values())))
     return found
 
 

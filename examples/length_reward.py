@@ -1,6 +1,6 @@
 """A reward design in one file: longer audits earn more. It asks to be gamed, and is.
 
-    auditrl quickstart --reward.kind examples/length_reward.py --alarms.action stop
+auditrl quickstart --reward.kind examples/length_reward.py --alarms.action stop
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_what_the_quickstart_trains_on_is_not_what_it_is_evaluated_on() -> None:
     evaluation = config.evaluation
     assert evaluation.target is not None
     assert leaks(trained, ["animal_welfare"], [], {"--target": evaluation.target}) == []
-    assert leaks(trained, [], [], {"--target": ModelConfig(model="sim/target")}) == [
+    assert leaks(trained, [], [], {"--target": config.targets.pool["sim"]}) == [
         "target sim/target (--target, in training targets.pool.sim)"
     ]
 

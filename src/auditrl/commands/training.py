@@ -60,7 +60,9 @@ def _free_name(root: Path, base: str) -> str:
 @click.argument("config", type=click.Path(path_type=Path))
 @runs_option
 @display_option
-@click.option("--dry-run", is_flag=True, help="Check everything that needs no call, show the first batch, the models and the price, and stop.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check everything that needs no call, show the first batch, the models and the price, and stop."
+)
 @click.pass_context
 def train(ctx: click.Context, config: Path, root: Path, display_mode: str, dry_run: bool) -> None:
     """Train an auditor from a config: a file, or the name of a packaged one (quickstart, paper/...).

@@ -25,7 +25,12 @@ def run_warmstart(folder: Path, *, random_seed: int | None, steps: int | None, d
         raise RunError(f"{folder}: not empty; name a new folder")
     total = steps or STEPS
     display.start("warm start", total)
-    make_tiny(folder, random_seed=RANDOM_SEED if random_seed is None else random_seed, steps=total, progress=lambda step, loss: display.advance(f"loss {loss:.3f}"))
+    make_tiny(
+        folder,
+        random_seed=RANDOM_SEED if random_seed is None else random_seed,
+        steps=total,
+        progress=lambda step, loss: display.advance(f"loss {loss:.3f}"),
+    )
     display.finish()
     display.note(f"what it can do: {describe_start(folder)}")
     display.note(f"the policy lies in {folder}; train it with: auditrl quickstart --policy.model {folder}")
