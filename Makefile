@@ -41,7 +41,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/pairing.py
 
 lock:
-	uv pip compile --universal --python-version 3.12 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra local --extra bench --extra organisms --extra dev pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.12 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra local --extra bench --extra organisms --extra claude-code --extra dev pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache
