@@ -179,6 +179,11 @@ class RewardConfig(Section):
     args: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of the reward design."""
 
+    @property
+    def file(self) -> Path | None:
+        """The Python file that `kind` names, None if it names a design of the package."""
+        return Path(self.kind).expanduser() if self.kind.endswith(".py") else None
+
 
 class LossSettings(Section):
     """Policy loss of one update (not published: ours)."""
@@ -382,8 +387,8 @@ class RunConfig(Section):
     def digest(self) -> str:
         """Hash of everything that changes results."""
         data = self.model_dump(mode="json", exclude=set(RESUMABLE))
-        if self.reward.kind.endswith(".py") and Path(self.reward.kind).is_file():
-            data["reward_file"] = hashlib.sha256(Path(self.reward.kind).read_bytes()).hexdigest()
+        if self.reward.file is not None and self.reward.file.is_file():
+            data["reward_file"] = hashlib.sha256(self.reward.file.read_bytes()).hexdigest()
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 

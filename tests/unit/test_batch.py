@@ -77,6 +77,16 @@ def test_a_separate_clean_target_wears_nothing() -> None:
     assert {(s.condition, s.target) for s in clean} == {("clean", "clean")}
 
 
+def test_on_production_targets_nothing_is_planted() -> None:
+    base = config().model_dump(mode="json")
+    base["targets"] = {"pool": {"a": {"model": "m/a"}, "b": {"model": "m/b"}}, "production": True}
+    base["reward"]["calibration_eighths"] = 0
+    base["evaluation"]["profile"] = "off"
+    cfg = check_config(base, "test")
+    drawn = [s for step in range(10) for s in draw_batch(cfg, seeds(cfg), step)]
+    assert {(s.condition, s.target) for s in drawn} == {("clean", "a"), ("clean", "b")}
+
+
 def test_held_out_behaviors_never_enter() -> None:
     cfg = config()
     held_out = {b.name for b in BEHAVIORS if b.split == "eval"}

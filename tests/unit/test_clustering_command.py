@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from clustering_cases import corpus
 
-from auditrl.analysis.clustering.results import saved_categories
 from auditrl.analysis.clustering.sources import Skipped, read_audits
+from auditrl.analysis.reader_sources import saved_strategies
 from auditrl.cli import main
 from auditrl.config import load_config, packaged_config
 from auditrl.errors import RunError
@@ -121,7 +121,7 @@ def test_a_run_becomes_a_codebook_and_a_composition(tmp_path: Path, capsys: pyte
     folder = run / "strategies"
     audits = table(folder / "audits.csv")
     assert len(audits) == 72
-    assert saved_categories(folder) == {row["audit"]: row["category"] for row in audits}
+    assert saved_strategies(folder, run) == {row["audit"]: row["category"] for row in audits}
     shares = table(folder / "composition.csv")
     assert {row["step"] for row in shares} == {"1", "2", "3"}
     assert sum(int(row["count"]) for row in shares) == 72
@@ -195,10 +195,11 @@ def test_another_describers_codebook_is_refused(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_folder_without_results_has_no_categories(tmp_path: Path) -> None:
-    assert saved_categories(tmp_path) == {}
+    with pytest.raises(RunError, match=r"no audits\.csv"):
+        saved_strategies(tmp_path, tmp_path)
     (tmp_path / "audits.csv").write_text("a,b\n1,2\n")
     with pytest.raises(RunError, match="run `auditrl cluster` again"):
-        saved_categories(tmp_path)
+        saved_strategies(tmp_path, tmp_path)
 
 
 def test_composition_needs_no_torch() -> None:

@@ -323,7 +323,7 @@ def play(shop: Shop, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Append rows as the loop does; returns the alarms that stop the run, at the row where they do."""
     for row in rows:
         shop.run.append_metrics(row)
-        if halt := settle(shop, row):  # type: ignore[arg-type]
+        if halt := settle(shop, shop.run.metrics()):  # type: ignore[arg-type]
             return halt
     return []
 

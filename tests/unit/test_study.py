@@ -15,6 +15,7 @@ from typing import Any
 import click.testing
 import pytest
 
+from auditrl import processes
 from auditrl.analysis.published import crux_prediction
 from auditrl.analysis.stats import Interval
 from auditrl.analysis.sweep_report import check_published
@@ -232,12 +233,12 @@ def script(tmp_path: Path, name: str, code: str, **more: Any) -> Stage:
 @pytest.fixture
 def plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages whose words are Python itself, without `-m auditrl`."""
-    real = stages_module.subprocess.Popen
+    real = processes.subprocess.Popen
 
     def popen(words: list[str], **options: Any) -> Any:
         return real([sys.executable, *words[3:-2]], **options)
 
-    monkeypatch.setattr(stages_module.subprocess, "Popen", popen)
+    monkeypatch.setattr(processes.subprocess, "Popen", popen)
 
 
 @pytest.mark.usefixtures("plain_python")

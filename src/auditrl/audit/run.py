@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
-from inspect_ai import eval_async
+from inspect_ai import Task, eval_async
 from inspect_ai.log import EvalLog
 from inspect_ai.model import Model
 from inspect_ai.util import display_type
@@ -41,6 +41,38 @@ def quiet() -> None:
     display_type()
 
 
+async def evaluate(
+    task: Task, *, audits: int, log_dir: Path, max_samples: int, model: Model | None = None, roles: Mapping[str, Model] | None = None
+) -> EvalLog:
+    """Run a task of that many audits as all ours are run: one log, written at the end, nothing served or shown meanwhile.
+
+    Raises:
+        CancelledError: It was interrupted.
+    """
+    quiet()
+    async with light():
+        logs: list[EvalLog] = await eval_async(
+            task,
+            model=model,
+            model_roles=dict(roles) if roles is not None else None,
+            max_samples=max_samples,
+            log_dir=str(log_dir),
+            log_realtime=False,
+            log_model_api=False,
+            log_images=False,
+            log_buffer=audits + 1,
+            log_header_only=True,
+            acp_server=False,
+            ctl_server=False,
+            score=False,
+            fail_on_error=False,
+        )
+    if not logs or logs[0].status == "cancelled":
+        # Inspect ends a cancelled evaluation without passing the cancellation on
+        raise asyncio.CancelledError
+    return logs[0]
+
+
 async def run_audits(
     units: Sequence[Unit],
     settings: AuditConfig,
@@ -70,32 +102,11 @@ async def run_audits(
         if on_audit is not None:
             on_audit(audit)
 
-    quiet()
     task = audit_task(units, settings, targets, auditor_name=auditor_name, collect=collect, joined=joined, name=name, auditors=auditors)
     auditor = next(iter(auditors.values()))
     roles = {"auditor": auditor, "target": next(iter(targets.values())), "realism": auditor, **(extra_roles or {})}
     with _log_name(name):
-        async with light():
-            logs: list[EvalLog] = await eval_async(
-                task,
-                model=None,
-                model_roles=roles,
-                max_samples=settings.max_concurrent or len(units),
-                log_dir=str(log_dir),
-                log_realtime=False,
-                log_model_api=False,
-                log_images=False,
-                log_buffer=len(units) + 1,
-                log_header_only=True,
-                acp_server=False,
-                ctl_server=False,
-                score=False,
-                fail_on_error=False,
-            )
-    if not logs or logs[0].status == "cancelled":
-        # Inspect ends a cancelled evaluation without passing the cancellation on
-        raise asyncio.CancelledError
-    log = logs[0]
+        log = await evaluate(task, audits=len(units), log_dir=log_dir, max_samples=settings.max_concurrent or len(units), roles=roles)
     missing = [unit.audit_id for unit in units if unit.audit_id not in done]
     if log.status != "success" or missing:
         detail = log.error.message if log.error else f"{len(missing)} audits ended without a record, first {missing[:1]}"

@@ -18,9 +18,9 @@ AGREEMENT_WANTED = 0.8
 
 def kind_text(kind: KindScore) -> str:
     """What the pairs of a kind differ in."""
-    tables = (judge_pairs_sim,) if kind.set == "sim" else (judge_pairs_written,)
-    rules = {name: rule for table in tables for name, rule in {**table.PLANTED_KINDS, **table.CLEAN_KINDS}.items()}
-    return " ".join((rules[kind.kind].__doc__ or "").split())
+    table = judge_pairs_sim if kind.set == "sim" else judge_pairs_written
+    rule = table.PLANTED_KINDS.get(kind.kind) or table.CLEAN_KINDS[kind.kind]
+    return " ".join((rule.__doc__ or "").split())
 
 
 def kinds_table(scores: JudgeScores) -> Table:

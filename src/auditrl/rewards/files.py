@@ -9,11 +9,6 @@ from ..errors import ConfigError
 from .base import registered, restore
 
 
-def is_file(kind: str) -> bool:
-    """Whether `reward.kind` names a file rather than a registered design."""
-    return kind.endswith(".py")
-
-
 def load_reward_file(path: Path) -> str:
     """Run the file and return the name under which it registered its design.
 

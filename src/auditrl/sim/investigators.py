@@ -7,7 +7,6 @@ approaches the first two let the helper spread the inputs; the others try its to
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .auditors import Archetype, Turn, claim_text, conclude, next_message, read_turns
 from .phrases import MESSAGES, Heard, classify_reply, topic_in, words
+from .reading import json_object
 from .world import AREAS, SEED_PHRASES, TOPICS, Pair
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def read_history(messages: Sequence[ChatMessage]) -> Seen:
 
 def _read_result(call: Call, text: str, seen: Seen) -> None:
     name, arguments = call
-    result = _object(text)
+    result = json_object(text)
     if name == TOOL and result:
         turn = Turn(str(arguments.get("user", "")), str(result.get("reply", "")), str(result.get("message", "")))
         seen.turns.append(turn)
@@ -89,14 +89,6 @@ def _read_result(call: Call, text: str, seen: Seen) -> None:
         elif "continuation" in row:
             asked = str(row.get("start") or row.get("user") or "")
             seen.turns.append(Turn(asked, str(row["continuation"]), str(row.get("message", ""))))
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value: object = json.loads(text)
-    except ValueError:
-        return {}
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
 
 def next_calls(archetype: Archetype, messages: Sequence[ChatMessage], tools: Sequence[str], rng: Random) -> list[Call]:

@@ -93,7 +93,7 @@ def read_view(text: str) -> Reading:
         elif line.kind == "PREFILL":
             forced = True
         elif line.kind == "AUDITOR CALLS":
-            arguments = _json_object(line.text)
+            arguments = json_object(line.text)
             if line.name == "send_message":
                 message = str(arguments.get("message", ""))
             elif line.name == "resume" and arguments.get("prefill"):
@@ -110,7 +110,8 @@ def _exchange(message: str, line: Line, forced: bool) -> Exchange:
     return Exchange(message, classify_message(message), line.ref, line.text, classify_reply(line.text), forced)
 
 
-def _json_object(text: str) -> dict[str, Any]:
+def json_object(text: str) -> dict[str, Any]:
+    """A JSON object; empty for any other text."""
     try:
         value: object = json.loads(text)
     except ValueError:
@@ -119,7 +120,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def _read_report(text: str) -> tuple[Stance, Pair | None, tuple[dict[str, str], ...]]:
-    report = _json_object(text)
+    report = json_object(text)
     if "finding" not in report:
         return "unreadable", None, ()
     quotes = tuple(

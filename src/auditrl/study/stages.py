@@ -10,20 +10,16 @@ OUT/output/       what each process said
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from ..display import Display, duration
 from ..files import append_line
+from ..processes import POLL_S, Child, begin, interrupt, last_words, signals_interrupt
 from ..runs import read_rows
-from ..train.sweep import GRACE_S, POLL_S, THREADS
 from .plan import CRUX, STRATEGIES, TRANSFER, Study
 
 CRUXES, REPLICATES = 12, 2
@@ -112,11 +108,9 @@ def _seed(cell: str) -> str:
 
 
 @dataclass(slots=True)
-class _Child:
+class _Running:
     stage: Stage
-    process: subprocess.Popen[bytes]
-    output: IO[bytes]
-    begin: float
+    child: Child
 
 
 def run_stages(found: Sequence[Stage], out: Path, jobs: int, display: Display) -> list[StageOutcome]:
@@ -129,8 +123,15 @@ def run_stages(found: Sequence[Stage], out: Path, jobs: int, display: Display) -
     done = {row["name"] for row in rows if row["code"] == 0 and any(row["name"] == s.name and row["words"] == list(s.words) for s in found)}
     outcomes = {stage.name: StageOutcome(stage.name, 0) for stage in found if stage.name in done and stage.result.exists()}
     waiting = [stage for stage in found if stage.name not in outcomes]
-    running: list[_Child] = []
     display.start("study: evaluations", len(found), len(outcomes))
+    with signals_interrupt():
+        _work(waiting, out, jobs, display, outcomes)
+    display.finish()
+    return [outcomes[stage.name] for stage in found]
+
+
+def _work(waiting: list[Stage], out: Path, jobs: int, display: Display, outcomes: dict[str, StageOutcome]) -> None:
+    running: list[_Running] = []
     try:
         while waiting or running:
             _start_ready(waiting, running, out, jobs)
@@ -138,68 +139,35 @@ def run_stages(found: Sequence[Stage], out: Path, jobs: int, display: Display) -
                 outcomes |= {stage.name: StageOutcome(stage.name, 1, f"needs {stage.after}, which is not there") for stage in waiting}
                 break
             time.sleep(POLL_S)
-            for child in [one for one in running if one.process.poll() is not None]:
-                running.remove(child)
-                outcome = _end(child, out)
+            for one in [r for r in running if r.child.ended]:
+                running.remove(one)
+                outcome = _end(one, out)
                 outcomes[outcome.name] = outcome
                 how = "done" if outcome.done else f"failed: {outcome.reason}"
-                display.note(f"{outcome.name}: {how}, {duration(time.monotonic() - child.begin)}")
+                display.note(f"{outcome.name}: {how}, {duration(one.child.seconds)}")
                 display.advance(outcome.name)
     except KeyboardInterrupt:
-        _interrupt(running)
+        interrupt([one.child for one in running])
+        for one in running:
+            one.child.close()
         raise
-    display.finish()
-    return [outcomes[stage.name] for stage in found]
 
 
-def _start_ready(waiting: list[Stage], running: list[_Child], out: Path, jobs: int) -> None:
-    busy = {child.stage.result for child in running}
+def _start_ready(waiting: list[Stage], running: list[_Running], out: Path, jobs: int) -> None:
+    busy = {one.stage.result for one in running}
     for stage in [s for s in waiting if s.after is None or (s.after.exists() and s.after not in busy)]:
         if len(running) >= jobs:
             return
         waiting.remove(stage)
-        file = out / "output" / f"{stage.name}.log"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        output = file.open("ab")
-        # a session of its own: ctrl-C reaches the study alone, which then ends its stages in order
-        process = subprocess.Popen(
-            [sys.executable, "-m", "auditrl", *stage.words, "--display", "none"],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, **THREADS},
-            start_new_session=True,
-        )
-        running.append(_Child(stage, process, output, time.monotonic()))
+        words = [sys.executable, "-m", "auditrl", *stage.words, "--display", "none"]
+        running.append(_Running(stage, begin(words, out / "output" / f"{stage.name}.log")))
 
 
-def _end(child: _Child, out: Path) -> StageOutcome:
-    child.output.close()
-    code, reason = child.process.returncode, ""
-    if code == 0 and not child.stage.result.exists():
-        code, reason = 1, f"left no {child.stage.result.name}"
+def _end(one: _Running, out: Path) -> StageOutcome:
+    stage, code, reason = one.stage, one.child.close(), ""
+    if code == 0 and not stage.result.exists():
+        code, reason = 1, f"left no {stage.result.name}"
     elif code:
-        reason = _said(out / "output" / f"{child.stage.name}.log")
-    append_line(out / "stages.jsonl", json.dumps({"name": child.stage.name, "words": child.stage.words, "code": code, "reason": reason}))
-    return StageOutcome(child.stage.name, code, reason)
-
-
-def _said(file: Path) -> str:
-    """The last error line of a process, or its last line."""
-    lines = [line.strip() for line in file.read_text(encoding="utf-8", errors="replace").splitlines()[-40:] if line.strip()]
-    errors = [line.removeprefix("auditrl: ") for line in lines if line.startswith("auditrl: ")]
-    return (errors or lines or [""])[-1][:500]
-
-
-def _interrupt(running: Sequence[_Child]) -> None:
-    for child in running:
-        if child.process.poll() is None:
-            child.process.send_signal(signal.SIGINT)
-    deadline = time.monotonic() + GRACE_S
-    for child in running:
-        try:
-            child.process.wait(max(0.1, deadline - time.monotonic()))
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            child.process.kill()
-            child.process.wait()
-        child.output.close()
+        reason = last_words(one.child.log)
+    append_line(out / "stages.jsonl", json.dumps({"name": stage.name, "words": stage.words, "code": code, "reason": reason}))
+    return StageOutcome(stage.name, code, reason)

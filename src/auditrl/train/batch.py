@@ -60,6 +60,14 @@ def clean_condition(config: RunConfig) -> Condition:
     return "persona" if config.targets.clean_from_pool else "clean"
 
 
+def clean_target(config: RunConfig, pooled: str) -> str | None:
+    """Key of the target of a clean scenario; `pooled` is the model of the pool whose turn it is. None: the run has no clean target."""
+    targets = config.targets
+    if targets.clean_from_pool or targets.production:
+        return pooled
+    return CLEAN_TARGET if targets.clean is not None else None
+
+
 def draw_batch(config: RunConfig, seeds: Sequence[Seed], step: int) -> list[Scenario]:
     """The scenarios of one gradient step, `train.groups` of them.
 
@@ -75,13 +83,9 @@ def draw_batch(config: RunConfig, seeds: Sequence[Seed], step: int) -> list[Scen
         draw = step * groups + position
         seed = seeds[_order(config.random_seed, draw // len(seeds), len(seeds))[draw % len(seeds)]]
         # planted and clean take the same rotation, so that the target's identity says nothing about the condition
-        target = pool[stable_hash(config.random_seed, "target", step, position) % len(pool)]
-        if config.targets.production:
-            batch.append(scenario(seed, "clean", target))
-        elif position in clean:
-            batch.append(scenario(seed, clean_condition(config), target if config.targets.clean_from_pool else CLEAN_TARGET))
-        else:
-            batch.append(scenario(seed, "planted", target))
+        pooled = pool[stable_hash(config.random_seed, "target", step, position) % len(pool)]
+        target = clean_target(config, pooled) if position in clean or config.targets.production else None
+        batch.append(scenario(seed, "planted", pooled) if target is None else scenario(seed, clean_condition(config), target))
     return batch
 
 

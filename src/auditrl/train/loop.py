@@ -8,6 +8,7 @@ Nothing is remembered between steps but the policy, the cached references and th
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import BudgetStop, RunError
@@ -30,11 +31,12 @@ async def train(shop: Workshop) -> None:
     total = shop.config.train.steps
     await shop.engine.start()
     done = await restore(shop)
-    stop_if(shop, stopping(shop.run, shop.config, shop.run.metrics()))
+    rows = shop.run.metrics()
+    stop_if(shop, stopping(shop.run, shop.config, rows))
     shop.display.start(f"train {shop.config.name}", total, done)
     for step in range(done, total):
         clock, spent = Clock(), Spent(shop.tariff)
-        before = await check_budget(shop, step)
+        before = await check_budget(shop, rows)
         if step == 0 and shop.config.alarm_every:
             with kept(shop.run, spent):
                 await look_at_start(shop)
@@ -59,22 +61,23 @@ async def train(shop: Workshop) -> None:
             with spent.part(PROBE):
                 found = await probe(shop, step + 1, cruxes=due(shop.config.probe.every, step + 1))
                 row["probe"] = found.values
-                await watch(shop, row, found)
+                await watch(shop, rows, row, found)
             clock.lap("probe")
         row |= spent.row(before)
         row["time"] = clock.times(row)
         shop.run.append_metrics(row)
+        rows.append(row)
         shop.display.advance(describe(row))
-        halt = settle(shop, row)
+        halt = settle(shop, rows)
         if checkpoint_due(shop, step + 1) or halt:
             await checkpoint(shop, step + 1)
         stop_if(shop, halt)
     shop.display.finish()
 
 
-async def check_budget(shop: Workshop, done: int) -> Total:
-    """What is spent before a step; a cap that the step would pass stops the run here, behind a checkpoint."""
-    rows = shop.run.metrics()
+async def check_budget(shop: Workshop, rows: Sequence[Mapping[str, Any]]) -> Total:
+    """What is spent after the rows so far; a cap that the next step would pass stops the run here, behind a checkpoint."""
+    done = len(rows)
     total = total_of(shop.run, shop.tariff, rows)
     try:
         check(shop.run, shop.tariff, total, dearest(shop.tariff, rows), f"step {done + 1}")

@@ -274,15 +274,18 @@ def start_signals(run: Run, rows: Rows) -> Mapping[str, Any] | None:
         return next((row["signals"] for row in rows if row.get("signals")), None)
 
 
-async def watch(shop: Workshop, row: dict[str, Any], found: Probe) -> None:
-    """Add `signals` and `alarms` to the row of a step whose probe is done, and save the look's audits, where a look is due."""
+async def watch(shop: Workshop, before: Rows, row: dict[str, Any], found: Probe) -> None:
+    """Add `signals` and `alarms` to the row of a step whose probe is done, and save the look's audits, where a look is due.
+
+    `before` holds the rows of the earlier steps.
+    """
     step, config = row["step"], shop.config
     if not due(config.alarm_every, step):
         return
     looks = await _examine(shop, found)
     now = measure(looks, simulated=config.simulated)
     row["signals"] = now
-    rows = [*shop.run.metrics(), row]
+    rows = [*before, row]
     start = start_signals(shop.run, rows) or now
     renewal = config.reward.renewal_steps if shop.design.needs_reference else None
     row["signals"] = {**now, "watched": watched_numbers(now, start, rows, renewal)}
@@ -324,11 +327,11 @@ def _save(run: Run, step: int, values: Mapping[str, Any], looks: Sequence[Look])
     run.write_step(step, "probe", {"signals": values, "audits": [look.as_record() for look in looks]})
 
 
-def settle(shop: Workshop, row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Once the row is written: say which alarms are new, bring `alarms.jsonl` up to date, and return those that must stop the run."""
+def settle(shop: Workshop, rows: Rows) -> list[dict[str, Any]]:
+    """Once the last row is written: say which alarms are new, bring `alarms.jsonl` up to date, and return those that must stop the run."""
+    row = rows[-1]
     if not row.get("alarms"):
         return []
-    rows = shop.run.metrics()
     write_alarms(shop.run, rows)
     before = next((earlier.get("alarms") or [] for earlier in reversed(rows[:-1]) if earlier.get("signals")), [])
     known = {alarm["alarm"] for alarm in before}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..audit.task import Unit
 from ..judges.suite import judge_suite
 from ..types import Audit, Seed, Verdict
-from .batch import CLEAN_TARGET, clean_condition, scenario
+from .batch import clean_condition, clean_target, scenario
 from .crux_probe import crux_probe
 from .metrics import is_firm, mean
 from .rollout import audit, unit
@@ -59,39 +59,13 @@ def probe_units(shop: Workshop, step: int) -> list[Unit]:
     """The same held-back scenarios at every probe, so that probes can be compared."""
     config = shop.config
     pool = sorted(config.targets.pool)
-    clean_target = (
-        pool[0]
-        if config.targets.clean_from_pool or config.targets.production
-        else CLEAN_TARGET
-        if config.targets.clean is not None
-        else None
-    )
-    half = max(1, config.probe.audits // 2)
-    seeds = _spread(shop.held_back, half)
-    work = [
-        unit(
-            shop,
-            scenario(seed, "planted", pool[i % len(pool)]),
-            i,
-            batch=f"probe-{step:04d}",
-            random_seed=shop.seed("probe"),
-            auditor="policy",
-        )
-        for i, seed in enumerate(seeds)
-    ]
-    if clean_target is not None:
-        work += [
-            unit(
-                shop,
-                scenario(seed, clean_condition(config), clean_target),
-                i,
-                batch=f"probe-{step:04d}",
-                random_seed=shop.seed("probe"),
-                auditor="policy",
-            )
-            for i, seed in enumerate(seeds)
-        ]
-    return work
+    clean = clean_target(config, pool[0])
+    seeds = _spread(shop.held_back, max(1, config.probe.audits // 2))
+    places = [(scenario(seed, "planted", pool[i % len(pool)]), i) for i, seed in enumerate(seeds)]
+    if clean is not None:
+        places += [(scenario(seed, clean_condition(config), clean), i) for i, seed in enumerate(seeds)]
+    random_seed = shop.seed("probe")
+    return [unit(shop, where, i, batch=f"probe-{step:04d}", random_seed=random_seed, auditor="policy") for where, i in places]
 
 
 def _spread(seeds: Sequence[Seed], count: int) -> list[Seed]:

@@ -14,31 +14,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from ..display import Display, duration
 from ..errors import EXIT_INTERRUPTED, RunError
 from ..files import append_line, locked, write_whole
+from ..processes import POLL_S, Child, begin, interrupt, last_words, signals_interrupt
 from ..runs import Run, config_differences, create_run, open_run, read_rows
 from .sweep_file import Cell, Plan, start_key
 
 STOPS: Mapping[int, str] = {6: "stopped by an alarm", 7: "stopped by the budget"}
 """Exit codes that are results of a run, not failures."""
-POLL_S = 0.25
 PROGRESS_S = 15.0
 """Seconds between progress lines while no cell ends."""
-GRACE_S = 60.0
-"""Seconds that interrupted processes have to save their step."""
-THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 State = Literal["finished", "stopped", "failed", "unfinished"]
 
@@ -167,11 +161,9 @@ def steps_done(cell: Cell, out: Path) -> int:
 
 
 @dataclass(slots=True)
-class _Child:
+class _Running:
     cell: Cell
-    process: subprocess.Popen[bytes]
-    output: IO[bytes]
-    begin: float
+    child: Child
     reported: int
     """Steps that the display has been told of."""
 
@@ -195,7 +187,7 @@ def run_sweep(plan: Plan, out: Path, jobs: int, display: Display, reused: Sequen
         total = sum(_units(cell) for cell in plan.cells)
         left = sum(_units(cell) - found[cell.name].step for cell in todo)
         display.start(f"sweep {plan.file.name}", total, total - left)
-        with _signals_interrupt():
+        with signals_interrupt():
             _work(todo, out, jobs, display, found)
         display.finish()
         return [found[cell.name] for cell in plan.cells]
@@ -207,26 +199,26 @@ def _units(cell: Cell) -> int:
 
 
 def _work(todo: Sequence[Cell], out: Path, jobs: int, display: Display, found: dict[str, Outcome]) -> None:
-    waiting, running = list(todo), list[_Child]()
+    waiting, running = list(todo), list[_Running]()
     told = time.monotonic()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 running.append(_begin(waiting.pop(0), out))
             time.sleep(POLL_S)
-            for child in [c for c in running if c.process.poll() is not None]:
-                running.remove(child)
-                outcome = _end(child, out)
+            for one in [r for r in running if r.child.ended]:
+                running.remove(one)
+                outcome = _end(one, out)
                 found[outcome.cell] = outcome
-                display.note(_line(outcome, child.cell))
-                display.advance(f"{len(waiting) + len(running)} cells left", max(0, _units(child.cell) - child.reported))
+                display.note(_line(outcome, one.cell))
+                display.advance(f"{len(waiting) + len(running)} cells left", max(0, _units(one.cell) - one.reported))
             if running and time.monotonic() - told > PROGRESS_S:
                 told = time.monotonic()
                 _tell(running, out, display)
     except KeyboardInterrupt:
-        _interrupt(running)
-        for child in running:
-            found[child.cell.name] = _end(child, out, interrupted=True)
+        interrupt([one.child for one in running])
+        for one in running:
+            found[one.cell.name] = _end(one, out, interrupted=True)
         raise
 
 
@@ -236,30 +228,18 @@ def command(cell: Cell, path: Path) -> list[str]:
     return [sys.executable, "-m", *words]
 
 
-def _begin(cell: Cell, out: Path) -> _Child:
+def _begin(cell: Cell, out: Path) -> _Running:
     path = out / cell.name
     if not (path / "run.json").exists():
         create_run(out, cell.config)
-    file = out / "output" / f"{cell.name}.log"
-    file.parent.mkdir(exist_ok=True)
-    output = file.open("ab")
-    # a session of its own: ctrl-C reaches the sweep alone, which then ends its runs in order
-    process = subprocess.Popen(
-        command(cell, path),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        env={**os.environ, **THREADS},
-        start_new_session=True,
-    )
-    return _Child(cell, process, output, time.monotonic(), steps_done(cell, out))
+    child = begin(command(cell, path), out / "output" / f"{cell.name}.log")
+    return _Running(cell, child, steps_done(cell, out))
 
 
-def _end(child: _Child, out: Path, *, interrupted: bool = False) -> Outcome:
+def _end(one: _Running, out: Path, *, interrupted: bool = False) -> Outcome:
     """Record how a process ended; one that was told to end is unfinished, whatever it said."""
-    child.output.close()
-    code = child.process.returncode
-    whole = is_whole(child.cell, open_run(out / child.cell.name))
+    code = one.child.close()
+    whole = is_whole(one.cell, open_run(out / one.cell.name))
     state: State = "failed"
     if code in STOPS:
         state = "stopped"
@@ -268,23 +248,15 @@ def _end(child: _Child, out: Path, *, interrupted: bool = False) -> Outcome:
     elif interrupted or code == EXIT_INTERRUPTED:
         state = "unfinished"
     outcome = Outcome(
-        cell=child.cell.name,
+        cell=one.cell.name,
         state=state,
-        step=steps_done(child.cell, out),
+        step=steps_done(one.cell, out),
         code=code,
-        reason="" if state in ("finished", "unfinished") else _said(out / "output" / f"{child.cell.name}.log"),
-        seconds=round(time.monotonic() - child.begin, 1),
+        reason="" if state in ("finished", "unfinished") else last_words(one.child.log),
+        seconds=round(one.child.seconds, 1),
     )
     append_line(out / "outcomes.jsonl", json.dumps(asdict(outcome)))
     return outcome
-
-
-def _said(file: Path) -> str:
-    """The last error line of a process, or the last line at all."""
-    lines = [line.strip() for line in file.read_text(encoding="utf-8", errors="replace").splitlines()[-40:] if line.strip()]
-    return next((line for line in reversed(lines) if line.startswith("auditrl: ")), lines[-1] if lines else "").removeprefix("auditrl: ")[
-        :500
-    ]
 
 
 def _line(outcome: Outcome, cell: Cell) -> str:
@@ -294,54 +266,12 @@ def _line(outcome: Outcome, cell: Cell) -> str:
     return f"{outcome.cell}: {how}{steps}, {duration(outcome.seconds)}{why}"
 
 
-def _tell(running: Sequence[_Child], out: Path, display: Display) -> None:
+def _tell(running: Sequence[_Running], out: Path, display: Display) -> None:
     """Progress inside the running cells."""
     units = 0
-    for child in running:
-        done = min(steps_done(child.cell, out), _units(child.cell))
-        units += max(0, done - child.reported)
-        child.reported = max(done, child.reported)
+    for one in running:
+        done = min(steps_done(one.cell, out), _units(one.cell))
+        units += max(0, done - one.reported)
+        one.reported = max(done, one.reported)
     if units:
-        display.advance(f"running: {', '.join(child.cell.name for child in running)}", units)
-
-
-def _interrupt(running: Sequence[_Child]) -> None:
-    """Ask every process to save and end; those that do not are ended."""
-    for child in running:
-        _signal(child, signal.SIGINT)
-    deadline = time.monotonic() + GRACE_S
-    try:
-        for child in running:
-            child.process.wait(max(0.1, deadline - time.monotonic()))
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):  # too slow, or asked a second time
-        for child in running:
-            _signal(child, signal.SIGKILL)
-            child.process.wait()
-
-
-def _signal(child: _Child, number: int) -> None:
-    if child.process.poll() is None:
-        child.process.send_signal(number)
-
-
-@contextmanager
-def _signals_interrupt() -> Generator[None]:
-    """SIGTERM does what ctrl-C does, so that no run is left behind without its sweep.
-
-    SIGINT gets a handler too: in a background job it is ignored, and the runs would inherit that.
-    """
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    try:
-        before: list[Any] = [signal.signal(number, interrupt) for number in numbers]
-    except ValueError:  # not the main thread: signals are somebody else's
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+        display.advance(f"running: {', '.join(one.cell.name for one in running)}", units)

@@ -24,7 +24,7 @@ from ..policy.renderer import Renderer
 from ..policy.renderers import open_renderer
 from ..rewards import Judges, RewardDesign, make_reward
 from ..rewards.calibration import check_mix
-from ..rewards.files import is_file, load_reward_file
+from ..rewards.files import load_reward_file
 from ..runs import Run
 from ..types import Behavior, Seed
 from .batch import CLEAN_TARGET, split_held_back, training_seeds
@@ -109,7 +109,7 @@ def check_run(config: RunConfig) -> RewardDesign:
     training_seeds(config, list(behaviors.values()), seeds)
     policy_folder(config.policy.model)
     args = dict(config.reward.args)
-    kind = load_reward_file(Path(config.reward.kind).expanduser()) if is_file(config.reward.kind) else config.reward.kind
+    kind = load_reward_file(config.reward.file) if config.reward.file is not None else config.reward.kind
     if kind == "reference":
         args.setdefault("score", config.reward.score)
     design = make_reward(kind, **args)

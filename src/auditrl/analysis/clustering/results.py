@@ -230,18 +230,3 @@ def _csv(head: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
     writer.writerow(head)
     writer.writerows(lines)
     return out.getvalue()
-
-
-def saved_categories(folder: Path) -> dict[str, str]:
-    """Audit id -> category from a folder that `auditrl cluster` wrote (a run's own stands in RUN/strategies); empty if there is none.
-
-    RunError for a file that is not one of ours.
-    """
-    path = folder / AUDITS
-    if not path.exists():
-        return {}
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            return {row["audit"]: row["category"] for row in csv.DictReader(stream)}
-    except (OSError, UnicodeDecodeError, KeyError, csv.Error) as error:
-        raise RunError(f"{path}: can't be read ({type(error).__name__}: {error}); run `auditrl cluster` again") from None

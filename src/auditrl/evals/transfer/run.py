@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inspect_ai import Task, eval_async
+from inspect_ai import Task
 from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.log import EvalLog
 from inspect_ai.model import Model
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from ...audit.context import audit_context, stable_hash
-from ...audit.overhead import light
-from ...audit.run import quiet
+from ...audit.run import evaluate
 from ...audit.task import Joined, not_joined
 from ...errors import ProviderError
 from .limits import Limits
@@ -68,7 +65,6 @@ async def run_units(who: Investigators, units: Sequence[TransferUnit], target: T
         ProviderError: The evaluation itself did not finish (not: single audits that failed).
         CancelledError: It was interrupted.
     """
-    quiet()
     done: set[str] = set()
 
     def collect(audit: TransferAudit) -> None:
@@ -84,27 +80,10 @@ async def run_units(who: Investigators, units: Sequence[TransferUnit], target: T
         sandbox=who.sandbox,
         fail_on_error=False,
     )
-    async with light():
-        logs: list[EvalLog] = await eval_async(
-            task,
-            model=who.auditor,
-            max_samples=who.max_concurrent,
-            log_dir=str(who.folder / "logs"),
-            log_realtime=False,
-            log_model_api=False,
-            log_images=False,
-            log_buffer=len(units) + 1,
-            log_header_only=True,
-            acp_server=False,
-            ctl_server=False,
-            score=False,
-            fail_on_error=False,
-        )
-    if not logs or logs[0].status == "cancelled":
-        raise asyncio.CancelledError
-    if logs[0].status != "success" or len(done) < len(units):
-        cause = logs[0].error.message if logs[0].error else f"{len(units) - len(done)} audits left no record"
-        raise ProviderError(f"transfer: the audits did not finish ({cause}). The log is {logs[0].location}. Mend the cause and run again")
+    log = await evaluate(task, audits=len(units), log_dir=who.folder / "logs", max_samples=who.max_concurrent, model=who.auditor)
+    if log.status != "success" or len(done) < len(units):
+        cause = log.error.message if log.error else f"{len(units) - len(done)} audits left no record"
+        raise ProviderError(f"transfer: the audits did not finish ({cause}). The log is {log.location}. Mend the cause and run again")
 
 
 def _solver(who: Investigators, units: Mapping[str, TransferUnit], target: Target, collect: Callable[[TransferAudit], None]) -> Solver:
