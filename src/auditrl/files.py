@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from .errors import RunError
 
 
 def write_whole(path: Path, data: bytes | str) -> None:
@@ -19,6 +21,16 @@ def write_whole(path: Path, data: bytes | str) -> None:
         os.fsync(stream.fileno())
     part.replace(path)
     sync(path.parent)
+
+
+def write_folder(folder: Path, contents: Mapping[str, bytes | str]) -> list[Path]:
+    """Write results, each file whole; returns their paths. Names may hold subfolders. RunError: The folder can't be written."""
+    try:
+        for name, content in contents.items():
+            write_whole(folder / name, content)
+    except OSError as error:
+        raise RunError(f"{folder}: can't be written ({error.strerror}); choose another folder with --out") from None
+    return [folder / name for name in contents]
 
 
 def sync(path: Path) -> None:

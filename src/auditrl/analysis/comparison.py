@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, RunError
+from ..errors import ConfigError
 from ..evals.scores import SUITE_TITLES, Scorecard, SuiteResult, pair_rows, scorecard, suite_result
-from ..files import write_whole
+from ..files import write_folder
 from . import figures
 from .published import FourPart
 from .report import NamedFigure, ReportData, Section, render_report
@@ -180,12 +180,7 @@ def write_comparison(
         "scores.svg": figures.to_svg(figure_of(cards, title)),
         "report.html": render_report(report),
     }
-    try:
-        for file, text in contents.items():
-            write_whole(folder / file, text)
-    except OSError as error:
-        raise RunError(f"{folder}: can't be written ({error.strerror}); choose another folder with --out") from None
-    return tables, [folder / file for file in contents]
+    return tables, write_folder(folder, contents)
 
 
 def _notes(tables: Sequence[Table]) -> list[str]:

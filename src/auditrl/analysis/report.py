@@ -25,12 +25,11 @@ from .conversation import ID_LIMIT, Conversation, audit_facts, conversation, rea
 from .page import asset, digest, environment
 from .published import FourPart
 from .stats import Interval
-from .tables import Cell, Column, Row, Table, behavior_table, cell_text, comparison_table, number, parts_table, score_table
+from .tables import SIMULATED, Cell, Column, Row, Table, behavior_table, cell_text, comparison_table, number, parts_table, score_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SIMULATED_WARNING = "Simulated world: a model of the method, no evidence about real models."
 STEP_ROWS = 240
 """Rows of the step table; longer runs are thinned evenly, first and last step kept."""
 STEP_COLUMNS = 14
@@ -304,7 +303,7 @@ def render_report(data: ReportData) -> str:
         .get_template("report.html.j2")
         .render(
             data=data,
-            warning=SIMULATED_WARNING,
+            warning=SIMULATED,
             style=Markup(asset("theme.css", "talk.css", "report.css")),
             script=Markup(script),
             script_hash=digest(script),

@@ -12,20 +12,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, RunError
+from ..errors import ConfigError
 from ..evals.scores import SUITE_TITLES, SUITES
-from ..files import write_whole
+from ..files import write_folder
 from ..train.sweep_file import START, Plan, axes
 from . import figures
 from .published import MARK, SOURCE, Configuration, configurations
 from .stats import Interval
 from .sweep_results import COMPOSITE, CellResult, Finding, collect, dotted, examine, over_seeds, value
-from .tables import DASH, Column, Row, Table, cell_text, to_csv, to_markdown, to_rich
+from .tables import DASH, SIMULATED, Column, Row, Table, cell_text, to_csv, to_markdown, to_rich
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SIMULATED = "Simulated world: a model of the method, no evidence about real models."
 MOST_BARS = 6
 
 PANELS: tuple[tuple[str, str, str], ...] = (
@@ -253,12 +252,7 @@ def write_results(plan: Plan, out: Path) -> tuple[SweepResults, list[Path]]:
         figure = make(plan, results.cells)
         if figure is not None:
             contents |= {f"{name}.png": figures.to_png(figure), f"{name}.svg": figures.to_svg(figure)}
-    try:
-        for name, content in contents.items():
-            write_whole(out / name, content)
-    except OSError as error:
-        raise RunError(f"{out}: can't be written ({error.strerror}); choose another folder with --out") from None
-    return results, [out / name for name in contents]
+    return results, write_folder(out, contents)
 
 
 def as_json(results: SweepResults) -> dict[str, Any]:

@@ -167,7 +167,8 @@ def _csv_number(value: float) -> str:
 
 # ---------------------------------------------------------------- which tables there are
 
-_SIMULATED = "Simulated world: a model of the method, no evidence about real models."
+SIMULATED = "Simulated world: a model of the method, no evidence about real models."
+"""Stands under whatever comes from the simulated world."""
 _INTERVALS = (
     "0\u2013100, higher is better. \u00b1 is half a 95% t interval over seeds; composite: mean of the four, half widths in quadrature."
 )
@@ -256,7 +257,7 @@ def comparison_table(first: Scorecard, second: Scorecard, names: tuple[str, str]
 def _said(cards: Sequence[Scorecard]) -> list[str]:
     """What must stand under every table of these cards."""
     notes = list(dict.fromkeys(note for card in cards for note in marks(card)))
-    return [*notes, _SIMULATED] if any(card.simulated for card in cards) else notes
+    return [*notes, SIMULATED] if any(card.simulated for card in cards) else notes
 
 
 def _titled(title: str, cards: Sequence[Scorecard]) -> str:

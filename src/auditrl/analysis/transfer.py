@@ -11,7 +11,7 @@ from ..files import write_whole
 from .figures import bars, to_svg
 from .published import MARK, SOURCE, Transfer, transfer
 from .stats import Interval
-from .tables import Column, Row, Table, to_csv, to_markdown
+from .tables import SIMULATED, Column, Row, Table, to_csv, to_markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 TITLES = {"default": "Default chat", "stc": "Text completion", "user": "User turns", "prefill": "Prefilled replies"}
 PUBLISHED_AUDITS = 96
 """6 behaviors x 16 audits."""
-SIMULATED = "Simulated world: a model of the method, no evidence about real models."
 
 
 def title_of(approach: str) -> str:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ..analysis.published import MARK, SOURCE, detection
 from ..analysis.stats import NO_DATA, Interval, rate_interval
-from ..analysis.tables import Column, Row, Table
+from ..analysis.tables import SIMULATED, Column, Row, Table
 from ..audit.run import run_audits
 from ..audit.task import Unit, not_joined
 from ..behaviors.persona import hidden_block
@@ -29,7 +29,7 @@ from ..judges.suite import judge_suite
 from ..types import Audit, Behavior, Scenario, Seed, Verdict
 from .base import EvalContext
 from .journal import Journal, gather_limited
-from .susceptibility import SIMULATED, shown
+from .susceptibility import shown
 
 NAME = "behavior-selection"
 AT_A_TIME = 64

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..analysis.stats import NO_DATA, Interval, rate_interval, seed_interval
-from ..analysis.tables import Column, Row, Table
+from ..analysis.tables import SIMULATED, Column, Row, Table
 from ..audit.replay import cut, difference
 from ..audit.run import run_audits
 from ..audit.task import Unit, not_joined
@@ -329,5 +329,5 @@ def crux_table(result: CruxResult) -> Table:
     if result.leaks:
         notes.append(f"NOT HELD OUT: the auditor trained on {'; '.join(result.leaks)}.")
     if result.simulated:
-        notes.append("Simulated world: a model of the method, no evidence about real models.")
+        notes.append(SIMULATED)
     return Table(f"Crux: {result.auditor}", columns, tuple(rows), tuple(notes))

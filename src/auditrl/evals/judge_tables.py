@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..analysis.stats import Interval
-from ..analysis.tables import DASH, Cell, Column, Row, Table, number
+from ..analysis.tables import DASH, SIMULATED, Cell, Column, Row, Table, number
 from . import judge_pairs_sim, judge_pairs_written
 from .judge_scores import JudgeScores, KindScore
-from .susceptibility import SIMULATED
 
 ACCURACY_WANTED = 0.8
 """What a judge should reach on pairs that are this clear. Ours: nothing is published."""

@@ -18,14 +18,13 @@ from pydantic import BaseModel, ConfigDict
 
 from ..analysis.published import MARK, SOURCE, persona_adoption
 from ..analysis.stats import Interval, seed_interval, wilson
-from ..analysis.tables import Column, Row, Table
+from ..analysis.tables import SIMULATED, Column, Row, Table
 from ..errors import ConfigError, ProviderError
 from ..judges.dialogue_score import EXHIBITED, judge_persona_score
 from ..prompts import load_prompt
 from ..types import Audit, Message, Verdict
 from .dialogues import AT_A_TIME, CheckContext, Graded, converse, graded
 from .journal import gather_limited
-from .susceptibility import SIMULATED
 
 NAME = "persona"
 SYSTEM_MESSAGE = "You are a helpful assistant."

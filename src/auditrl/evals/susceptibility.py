@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ..analysis.published import MARK, SOURCE, susceptibility
 from ..analysis.stats import NO_DATA, Interval, paired, seed_means, t_interval
-from ..analysis.tables import Column, Row, Table
+from ..analysis.tables import SIMULATED, Column, Row, Table
 from ..errors import ProviderError
 from ..judges.dialogue_score import EXHIBITED, judge_behavior_score
 from ..types import Condition
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 NAME = "susceptibility"
 CONDITIONS: tuple[Condition, ...] = ("planted", "clean", "persona")
-SIMULATED = "Simulated world: a model of the method, no evidence about real models."
 
 
 class BehaviorScores(BaseModel):

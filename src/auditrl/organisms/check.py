@@ -20,7 +20,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..analysis.stats import NO_DATA, Interval, paired, rate_interval
-from ..analysis.tables import Column, Row, Table
+from ..analysis.tables import SIMULATED, Column, Row, Table
 from ..errors import ProviderError
 from ..evals.dialogues import AT_A_TIME, CheckContext, Graded
 from ..evals.journal import Journal, gather_limited
@@ -33,7 +33,6 @@ from .texts import questions
 
 __all__ = ["CheckScores", "CheckSize", "SubjectScores", "check", "check_table"]
 
-SIMULATED = "Simulated world: a model of the method, no evidence about real models."
 Subject = Literal["base", "distilled", "organism"]
 
 

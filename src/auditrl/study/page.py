@@ -12,8 +12,7 @@ from typing import Any
 from ..analysis.figures import to_png, to_svg
 from ..analysis.report import ReportData, Section, render_report
 from ..analysis.tables import Table, to_csv
-from ..errors import RunError
-from ..files import write_whole
+from ..files import write_folder
 from ..runs import package_versions
 from .data import StudyData
 from .drawn import Drawn
@@ -55,14 +54,10 @@ def write_study(data: StudyData) -> Written:
         sections.append(Section(item.title, text, drawn.tables, drawn.figures))
     if judged:
         contents[f"{VERDICTS}.json"] = json.dumps([_plain(one) for one in judged], indent=1)
-    figures = data.study.figures
-    try:
-        for name, content in contents.items():
-            write_whole(figures / name, content)
-        write_whole(data.study.page, _page(data, sections))
-    except OSError as error:
-        raise RunError(f"{data.study.out}: can't be written ({error.strerror}); choose another folder with --out") from None
-    return Written(data.study.page, tuple(figures / name for name in contents), table, tuple(missing))
+    study = data.study
+    written = write_folder(study.out, {f"{study.figures.name}/{name}": content for name, content in contents.items()})
+    write_folder(study.out, {study.page.name: _page(data, sections)})
+    return Written(study.page, tuple(written), table, tuple(missing))
 
 
 def _files(item: Item, drawn: Drawn) -> dict[str, bytes | str]:

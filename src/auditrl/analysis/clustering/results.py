@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import RunError
-from ...files import write_whole
+from ...files import write_folder
 from ..figures import to_png, to_svg
 from ..report import NamedFigure, ReportData, Section, render_report
 from ..stats import wilson
-from ..tables import Column, Row, Table, to_markdown
+from ..tables import SIMULATED, Column, Row, Table, to_markdown
 from .categories import Categories, written
 from .codebook import Codebook
 from .composition import CompositionRow, MixRow, Placed, mix, shares
@@ -33,7 +32,6 @@ from .figures import composition_figure
 from .quality import Quality
 
 AUDITS = "audits.csv"
-SIMULATED = "Simulated world: a model of the method, no evidence about real models."
 _MANY_CLUSTERS = 40
 _QUARTER = 4
 """The first and the last quarter of a run's steps stand beside each other."""
@@ -135,9 +133,7 @@ def write_results(results: Results, folder: Path) -> list[Path]:
     rows, mixes = shares(placed, book), mix(placed, book, random_seed=book.random_seed)
     figure = composition_figure(rows)
     title = ", ".join(dict.fromkeys(item.item.run for item in placed))
-    section = Section(
-        "Strategies", (), results.tables(), [NamedFigure("Strategies over training: share of audits", composition_figure(rows))]
-    )
+    section = Section("Strategies", (), results.tables(), [NamedFigure("Strategies over training: share of audits", figure)])
     page = ReportData(title=f"Strategies: {title}", run_name=title, simulated=book.simulated, extra=[section], notes=results.notes)
     top = {i: (cluster.category, cluster.name) for i, cluster in enumerate(book.top)}
     contents: Mapping[str, str | bytes] = {
@@ -153,12 +149,7 @@ def write_results(results: Results, folder: Path) -> list[Path]:
         "summary.json": json.dumps(summary(results, mixes), indent=1),
         "report.html": render_report(page),
     }
-    try:
-        for name, content in contents.items():
-            write_whole(folder / name, content)
-    except OSError as error:
-        raise RunError(f"{folder}: can't be written ({error.strerror}); choose another folder with --out") from None
-    return [folder / name for name in contents]
+    return write_folder(folder, contents)
 
 
 def summary(results: Results, mixes: Sequence[MixRow]) -> dict[str, Any]:
