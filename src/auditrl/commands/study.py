@@ -122,5 +122,5 @@ def _say(written: Written) -> None:
     if written.verdicts is not None:
         print_tables([written.verdicts])
     for line in written.missing:
-        click.echo(f"not computed: {line}")
+        click.echo(f"missing: {line}")
     click.echo(f"written: {written.page}, and {len(written.files)} files in {written.page.parent / 'figures'}")

@@ -50,8 +50,7 @@ def write_study(data: StudyData) -> Written:
         drawn = Drawn(tables=[table]) if item.name == VERDICTS and table is not None else draw(item, data)
         contents |= _files(item, drawn)
         missing += [f"{item.title}: {line}" for line in drawn.missing]
-        text = [*drawn.text, *(f"Not computed: {line}" for line in drawn.missing)]
-        sections.append(Section(item.title, text, drawn.tables, drawn.figures))
+        sections.append(Section(item.title, [*drawn.text, *drawn.missing], drawn.tables, drawn.figures))
     if judged:
         contents[f"{VERDICTS}.json"] = json.dumps([_plain(one) for one in judged], indent=1)
     study = data.study

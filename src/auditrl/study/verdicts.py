@@ -228,27 +228,26 @@ def verdict_table(found: Sequence[Judged]) -> Table:
     """Findings, published numbers, our effect with interval, and the verdict."""
     columns_ = (
         Column("finding", "Published finding", text=True),
-        Column("published", "Published", text=True),
-        Column("effect", "Effect here", digits=2, spread=True, signed=True),
-        Column("unit", "Unit", text=True),
-        Column("margin", "Must pass", digits=0, signed=True),
-        Column("over", "Interval over", text=True),
         Column("result", "Result", text=True),
+        Column("effect", "Effect here", digits=2, spread=True, signed=True),
+        Column("margin", "Must pass", digits=0, signed=True),
+        Column("unit", "Unit", text=True),
+        Column("published", "Published", text=True),
+        Column("over", "Interval over", text=True),
         Column("why", "Why not", text=True),
     )
     rows = tuple(
         Row(
             (
                 j.finding.name,
-                j.finding.says,
-                j.effect.interval if j.effect is not None else None,
-                j.finding.unit,
-                j.finding.margin,
-                j.effect.over if j.effect is not None else DASH,
                 j.result,
+                j.effect.interval if j.effect is not None else None,
+                j.finding.margin,
+                j.finding.unit,
+                j.finding.says,
+                j.effect.over if j.effect is not None else DASH,
                 j.why or DASH,
-            ),
-            strong=j.result == "reproduced",
+            )
         )
         for j in found
     )

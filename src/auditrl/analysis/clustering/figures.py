@@ -28,9 +28,9 @@ def composition_figure(rows: Sequence[CompositionRow], *, title: str = "Strategi
         raise ValueError("composition figure: nothing to draw")
     parts = _parts(rows)
     runs = list(dict.fromkeys(row.run for row in rows))
-    columns = min(2, len(runs))
+    columns, width, height = (min(2, len(runs)), 4.9, 3.1) if len(runs) <= 4 else (4, 3.6, 2.4)
     lines = math.ceil(len(runs) / columns)
-    figure: Any = import_module("matplotlib.figure").Figure(figsize=(4.9 * max(columns, 1.6), 3.1 * lines + 1.0), layout="constrained")
+    figure: Any = import_module("matplotlib.figure").Figure(figsize=(width * max(columns, 1.6), height * lines + 1.0), layout="constrained")
     figure.get_layout_engine().set(h_pad=0.1, w_pad=0.1)
     axes: Any = figure.subplots(lines, columns, squeeze=False).reshape(-1)
     handles: dict[str, Any] = {}
@@ -43,7 +43,7 @@ def composition_figure(rows: Sequence[CompositionRow], *, title: str = "Strategi
     for ax in axes[len(runs) :]:
         ax.set_axis_off()
     legend = figure.legend(
-        list(handles.values()), [plain_label(p, 60) for p in handles], loc="outside lower center", ncols=2, frameon=False, fontsize=9
+        list(handles.values()), [plain_label(p, 60) for p in handles], loc="outside lower center", ncols=columns if len(runs) > 4 else 2, frameon=False, fontsize=9
     )
     for text in legend.get_texts():
         text.set_color(INK)
