@@ -1,4 +1,4 @@
-"""A reward design in one file: longer audits earn more. It asks to be gamed, and is.
+"""A reward design in one file: longer audits earn more. It asks to be gamed: audits grow to their full length, and no better.
 
 auditrl quickstart --reward.kind examples/length_reward.py --alarms.action stop
 """

@@ -14,13 +14,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
 from .errors import ConfigError
 from .prompts import load_prompt
 
 RESUMABLE = ("alarms", "budget")
 """Sections that change no result: they are left out of the digest, and a resume may change them."""
+LIMITS = ("max_connections", "adaptive_connections", "max_retries", "timeout", "attempt_timeout")
+"""Keys of a model entry that say how its server is called, not what it answers: treated like `RESUMABLE`."""
+SERVER = ("policy.tinker.base_url", "policy.tinker.patience_s")
+"""Where the policy's server stands and how long it is waited for: treated like `RESUMABLE`."""
 
 
 class Section(BaseModel):
@@ -36,8 +40,27 @@ class ModelConfig(Section):
     args: dict[str, Any] = Field(default_factory=dict)
     base_url: str | None = None
     temperature: float | None = None
-    max_tokens: int | None = None
-    max_connections: int | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_connections: int | None = Field(default=None, ge=1)
+    """Calls at a time, for good. None: Inspect finds a number between 10 and 100 by itself (see `adaptive_connections`)."""
+    adaptive_connections: StrictBool | Annotated[int, Field(ge=2, strict=True)] | None = None
+    """Upper bound of the calls at a time that Inspect works up to while the server keeps up and backs off from when it says 429."""
+    max_retries: int | None = Field(default=10, ge=0)
+    """Retries of a call that failed for the server's sake, over about five minutes by default. None: until `timeout`, or for ever."""
+    timeout: int | None = Field(default=None, ge=1)
+    """Seconds for a call with its retries."""
+    attempt_timeout: int | None = Field(default=None, ge=1)
+    """Seconds for one attempt; after them it is given up and tried again."""
+    config: dict[str, Any] = Field(default_factory=dict)
+    """Any other field of Inspect's `GenerateConfig` (`reasoning_effort`, `top_p`, `cache_prompt`, `extra_body`)."""
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Self:
+        if self.max_connections is not None and self.adaptive_connections:
+            raise ValueError("max_connections fixes the number of calls at a time, adaptive_connections lets it move: drop one")
+        if self.timeout is not None and self.attempt_timeout is not None and self.attempt_timeout > self.timeout:
+            raise ValueError(f"attempt_timeout = {self.attempt_timeout} is longer than timeout = {self.timeout}, which covers all attempts")
+        return self
 
     @property
     def identity(self) -> str:
@@ -130,10 +153,17 @@ class LocalEngineConfig(Section):
     """Policy trained in process with torch."""
 
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """`auto`: bfloat16 on a GPU that computes in it, else the model's own."""
     device: str = "auto"
     gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass instead of keeping them: less memory, about a third more time."""
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
+    """`auto`: torch's fused attention where the model has it; `flash_attention_2` needs the package flash-attn."""
     micro_batch_tokens: int = Field(default=16384, ge=64)
     threads: int | None = Field(default=None, ge=1)
+    patience_s: float = Field(default=120.0, gt=0)
+    """Seconds without any news after which audits that are ready generate without those that still wait for their target. Short (0.5) with
+    targets behind a network: nobody then waits for a stalled call. Long: every batch is the same in every run, to the last digit."""
 
 
 class LoraConfig(Section):
@@ -144,10 +174,37 @@ class LoraConfig(Section):
     dropout: float = Field(default=0.0, ge=0, lt=1)
 
 
+class TinkerConfig(Section):
+    """A server behind the Tinker API, for `policy.engine = "tinker"`. Its key is read from TINKER_API_KEY."""
+
+    server: Literal["tinker", "skyrl", "skyrl-jax"] | None = None
+    """The hosted service, or SkyRL with FSDP or Megatron, or with JAX. None: the hosted service, if there is no `base_url`."""
+    base_url: str | None = None
+    """Address of a server of one's own."""
+    base_model: str | None = None
+    """The server's name of the model; None: the name or folder of `policy.model`, which otherwise gives the tokenizer only."""
+    context_tokens: int | None = Field(default=None, ge=16)
+    """Longest sequence; None: what the server or the model's folder says."""
+    patience_s: float = Field(default=300.0, gt=0)
+    """Seconds without any sign of the server after which the run stops, resumable."""
+
+    @model_validator(mode="after")
+    def _which_server(self) -> Self:
+        if self.base_url is not None and self.server is None:
+            raise ValueError(
+                f"base_url = {self.base_url!r} needs the kind of server, which decides how a loss is added up: set server = 'skyrl-jax' "
+                "(SkyRL, JAX backend), 'skyrl' (SkyRL, FSDP or Megatron), or 'tinker' (another door to the hosted service)"
+            )
+        if self.base_url is None and self.server in ("skyrl", "skyrl-jax"):
+            raise ValueError(f"server = {self.server!r} needs its address: set base_url = 'http://HOST:PORT'")
+        return self
+
+
 class PolicyConfig(Section):
     """The auditor that is trained."""
 
-    engine: Literal["local"] = "local"
+    engine: Literal["local", "tinker"] = "local"
+    """In this process (torch), or at a server behind the Tinker API."""
     model: str
     """`sim/tiny` (shipped), a Hugging Face model folder, or a model id."""
     method: Literal["full", "lora"] = "full"
@@ -156,6 +213,18 @@ class PolicyConfig(Section):
     temperature: float = Field(default=1.0, gt=0)
     local: LocalEngineConfig = LocalEngineConfig()
     lora: LoraConfig = LoraConfig()
+    tinker: TinkerConfig = TinkerConfig()
+
+    @model_validator(mode="after")
+    def _fits_server(self) -> Self:
+        if self.engine == "tinker":
+            if self.method != "lora":
+                raise ValueError("engine = 'tinker' trains adapters only: set method = 'lora'")
+            if self.temperature != 1.0:
+                raise ValueError(f"engine = 'tinker' trains at temperature 1; remove temperature = {self.temperature:g}")
+            if self.lora.dropout:
+                raise ValueError("engine = 'tinker' has no dropout; remove lora.dropout")
+        return self
 
 
 class RewardConfig(Section):
@@ -175,6 +244,8 @@ class RewardConfig(Section):
     """A step fails when more of its verdicts are missing."""
     petri_scores: bool = False
     """Show the pairwise judge Petri's 38 grades and summaries of both audits, as published; one more call an audit."""
+    await_cache: bool = True
+    """Comparisons that show the same audit first wait until one of them is answered: the provider's prompt cache then serves the rest."""
     judge_attempts: int = Field(default=2, ge=1, le=5)
     args: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of the reward design."""
@@ -211,6 +282,18 @@ class TrainConfig(Section):
     keep_checkpoints: int = Field(default=2, ge=1)
     max_failed_share: float = Field(default=0.5, ge=0, le=1)
     """The run stops (resumable) when more audits of a step failed."""
+    off_policy_steps: Literal[0, 1] = 0
+    """1: the audits of the next step run beside this step's update, by the policy before it. Worth it where the update takes long."""
+
+    @model_validator(mode="after")
+    def _bounded_ratio(self) -> Self:
+        if self.off_policy_steps and self.keep_checkpoints < 2:
+            raise ValueError("off_policy_steps = 1 needs keep_checkpoints of at least 2: a resume replays the update before its checkpoint")
+        if self.off_policy_steps and self.loss.kind == "importance_sampling" and self.loss.ratio_mask is None:
+            raise ValueError(
+                "off_policy_steps = 1 needs a bound on the ratio; set loss.ratio_mask, or use loss.kind = 'ppo', which clips it"
+            )
+        return self
 
 
 class ProbeConfig(Section):
@@ -359,6 +442,10 @@ class RunConfig(Section):
             raise ValueError("audit.realism_filter = true needs a model that rates realism: set [realism] model = 'provider/name'")
         if self.audit.compaction:
             raise ValueError("audit.compaction must be false in training: a compacted history is not what the policy sampled from")
+        if self.train.off_policy_steps and (self.budget.max_usd is not None or self.budget.max_tokens is not None):
+            raise ValueError(
+                "train.off_policy_steps = 1 pays for a step before the last one is counted, so no cap can hold: drop budget.max_usd and budget.max_tokens"
+            )
         if not self.alarm_every and any(rule.action == "stop" for rule in self.alarms.rules().values()):
             raise ValueError("alarms: an alarm can only stop a run that is looked at; set alarms.every (or probe.every) above 0")
         if self.evaluation.profile != "off":
@@ -386,10 +473,25 @@ class RunConfig(Section):
     @property
     def digest(self) -> str:
         """Hash of everything that changes results."""
-        data = self.model_dump(mode="json", exclude=set(RESUMABLE))
+        data = _without_limits(self.model_dump(mode="json", exclude=set(RESUMABLE)))
+        data["policy"]["tinker"] = {key: value for key, value in data["policy"]["tinker"].items() if f"policy.tinker.{key}" not in SERVER}
         if self.reward.file is not None and self.reward.file.is_file():
             data["reward_file"] = hashlib.sha256(self.reward.file.read_bytes()).hexdigest()
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def changes_results(key: str) -> bool:
+    """Whether a config key (`reward.order`) is one that a resumed run must leave as it is."""
+    return key.split(".")[0] not in RESUMABLE and key.split(".")[-1] not in LIMITS and key not in SERVER
+
+
+def _without_limits(data: Any) -> Any:
+    """A dumped config whose model entries have no `LIMITS`."""
+    if not isinstance(data, dict):
+        return data
+    node = cast("dict[str, Any]", data)
+    entry = {"model", "args", "base_url"} <= node.keys()
+    return {key: _without_limits(value) for key, value in node.items() if not (entry and key in LIMITS)}
 
 
 def parse_overrides(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@
     alarms.jsonl         the alarms of the metrics rows, if any went off
     logs/                one Inspect log a step
     steps/               audits, verdicts, rewards and training segments of each step; audits of each look of the alarms
-    references.jsonl     cached reference audits
+    references.jsonl     cached reference audits (`auditrl gc` moves those that are over into references.old.jsonl.gz)
     checkpoints/         step-0010/ ...: policy and optimiser, written whole and renamed
     evaluation/          before.json, after.json
     report.html
@@ -19,24 +19,26 @@ updates since the last checkpoint from the saved segments.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import platform
 import shutil
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .config import RESUMABLE, RunConfig, check_config, merged
+from .config import RunConfig, changes_results, check_config, merged
 from .errors import RunError
 from .files import append_line, locked, write_whole
 
 FORMAT = 1
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 PACKAGES = ("auditrl", "inspect-ai", "inspect-petri", "torch", "transformers", "peft", "numpy")
 
 
@@ -124,34 +126,41 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
     """
     rows: list[dict[str, Any]] = []
     whole = 0
-    if not path.exists():
-        return rows, whole
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        last = number == len(lines)
-        if not line.strip():
-            whole += 0 if last else len(line) + 1
-            continue
-        try:
-            row = json.loads(line)
-            if not isinstance(row, dict):
-                raise ValueError("not an object")
-        except ValueError as error:
-            if number >= len(lines) - 1:
-                break
-            raise RunError(f"{path}: line {number} can't be read ({error}); remove this line and those after it, then resume") from None
-        if last:
-            break  # no line end: the write was cut, even if it happens to parse
-        rows.append(row)
-        whole += len(line) + 1
+    for _, end, row in scan_rows(path):
+        whole = end
+        if row is not None:
+            rows.append(row)
     return rows, whole
+
+
+def scan_rows(path: Path) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+    """The lines that `read_rows` reads, one at a time: where each begins and ends in the file, and its row (None: a blank line)."""
+    if not path.exists():
+        return
+    end = 0
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.endswith(b"\n"):
+                return  # no line end: the write was cut, even if it happens to parse
+            begin, end = end, end + len(line)
+            if not line.strip():
+                yield begin, end, None
+                continue
+            try:
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise ValueError("not an object")
+            except ValueError as error:
+                if b"\n" not in stream.read():
+                    return
+                raise RunError(f"{path}: line {number} can't be read ({error}); remove this line and those after it, then resume") from None
+            yield begin, end, row
 
 
 def create_run(root: Path, config: RunConfig) -> Run:
     """Make `<root>/<config.name>`. RunError if it exists or can't be written."""
     path = root / config.name
-    if (path / "run.json").exists():
-        raise RunError(f"{path}: this run exists. Go on with it (`auditrl resume {path}`), or choose another --name")
+    _refuse_taken(path)
     info = {
         "format": FORMAT,
         "name": config.name,
@@ -161,14 +170,23 @@ def create_run(root: Path, config: RunConfig) -> Run:
         "versions": package_versions(),
     }
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        if any(p for p in path.iterdir() if p.name != ".lock"):
-            raise RunError(f"{path}: the folder is not empty and holds no run; choose another --name or an empty folder")
-        write_whole(path / "config.json", json.dumps(config.model_dump(mode="json"), indent=1))
-        write_whole(path / "run.json", json.dumps({**info, "config": config.model_dump(mode="json")}, indent=1))
+        # two processes may be at it at the same moment: the second finds the lock, or the first one's files
+        with locked(path / ".lock") as mine:
+            if not mine:
+                raise RunError(f"{path}: another process is making this run; choose another --name")
+            _refuse_taken(path)
+            write_whole(path / "config.json", json.dumps(config.model_dump(mode="json"), indent=1))
+            write_whole(path / "run.json", json.dumps({**info, "config": config.model_dump(mode="json")}, indent=1))
     except OSError as error:
         raise RunError(f"{path}: can't write the run directory ({error.strerror}); choose another folder with --runs DIR") from None
     return Run(path, config, info)
+
+
+def _refuse_taken(path: Path) -> None:
+    if (path / "run.json").exists():
+        raise RunError(f"{path}: this run exists. Go on with it (`auditrl resume {path}`), or choose another --name")
+    if path.is_dir() and any(p for p in path.iterdir() if p.name != ".lock"):
+        raise RunError(f"{path}: the folder is not empty and holds no run; choose another --name or an empty folder")
 
 
 def open_run(path: Path, overrides: Mapping[str, Any] | None = None) -> Run:
@@ -188,7 +206,7 @@ def open_run(path: Path, overrides: Mapping[str, Any] | None = None) -> Run:
     wanted = config.model_dump(mode="json")
     # read again, so that keys which came with a later version have their defaults
     before = check_config(made_with or {}, f"{path / 'run.json'}: config").model_dump(mode="json")
-    changed = sorted(key for key in _differences(before, wanted) if key.split(".")[0] not in RESUMABLE)
+    changed = sorted(key for key in _differences(before, wanted) if changes_results(key.split(" (was ")[0]))
     if changed:
         raise RunError(
             f"{path}: the config differs from the one this run was made with: {', '.join(changed)}. "
@@ -205,7 +223,7 @@ def config_differences(made_with: RunConfig, wanted: RunConfig) -> list[str]:
     if made_with.digest == wanted.digest:
         return []
     found = _differences(made_with.model_dump(mode="json"), wanted.model_dump(mode="json"))
-    return sorted(key for key in found if key.split(".")[0] not in RESUMABLE) or ["reward.kind (the reward file itself has changed)"]
+    return sorted(key for key in found if changes_results(key.split(" (was ")[0])) or ["reward.kind (the reward file itself has changed)"]
 
 
 def _differences(a: Any, b: Any, prefix: str = "") -> Iterator[str]:
@@ -239,6 +257,20 @@ def owned(run: Run) -> Generator[None]:
         yield
 
 
+@contextmanager
+def writable(run: Run) -> Generator[None]:
+    """Say plainly that the disk is full or gone, wherever it was noticed. RunError: The run resumes once there is space."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        raise RunError(
+            f"{error.filename or run.path}: can't be written ({error.strerror}). Free space or mend the disk, then "
+            f"`auditrl resume {run.path}`: everything up to the last finished step is saved"
+        ) from error
+
+
 def truncate_rows(path: Path, keep: int) -> None:
     """Keep the first `keep` rows of a JSON-lines file."""
     rows, _ = read_rows(path)
@@ -247,10 +279,26 @@ def truncate_rows(path: Path, keep: int) -> None:
 
 
 def prune_checkpoints(run: Run, keep: int, also: set[int]) -> None:
-    """Drop old checkpoints, except the last `keep` and those that are still referred to."""
-    for step in run.checkpoints()[:-keep]:
-        if step not in also:
-            shutil.rmtree(run.checkpoint(step), ignore_errors=True)
+    """Drop old checkpoints, except the last `keep` and those that are still referred to, and what kills left of others."""
+    with suppress(OSError):
+        for step in run.checkpoints()[:-keep]:
+            if step not in also:
+                discard(run.checkpoint(step))
+        for folder in unfinished_checkpoints(run):
+            shutil.rmtree(folder)
+
+
+def unfinished_checkpoints(run: Run) -> list[Path]:
+    """What a kill left of a checkpoint that was being written or removed. Only for the process that owns the run: nothing writes meanwhile."""
+    return sorted(p for kind in ("part", "old") for p in (run.path / "checkpoints").glob(f".step-*.{kind}-*") if p.is_dir())
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder so that a kill never leaves half of it under its name: half a checkpoint would pass for one."""
+    gone = folder.with_name(f".{folder.name}.old-{os.getpid()}")
+    shutil.rmtree(gone, ignore_errors=True)
+    folder.rename(gone)
+    shutil.rmtree(gone)
 
 
 def list_runs(root: Path) -> list[dict[str, Any]]:

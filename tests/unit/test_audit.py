@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inspect_ai import eval_async
+from audits import BEHAVIOR
+from audits import audit as made_audit
+from inspect_ai import Task, eval_async
+from inspect_ai.dataset import Sample
 from inspect_ai.event import ModelEvent, ToolEvent
-from inspect_ai.log import read_eval_log
+from inspect_ai.log import read_eval_log, transcript
 
 # what providers call before they send a request; no public name exists for it
 from inspect_ai.log._samples import set_active_model_event_call
-from inspect_ai.model import ChatMessage, ContentReasoning, ContentText, GenerateConfig, Model, ModelCall, ModelOutput
+from inspect_ai.model import ChatMessage, ContentReasoning, ContentText, GenerateConfig, Model, ModelCall, ModelOutput, get_model
+from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolCall, ToolChoice, ToolInfo
 from scripted import (
     BLOCK,
@@ -38,11 +42,13 @@ from scripted import (
 )
 from tenacity import wait_none
 
-from auditrl.audit.overhead import light
+from auditrl.audit.overhead import forgotten, light
 from auditrl.audit.target import WITHHELD, scrub, with_generate
 from auditrl.audit.task import UNSPECIFIED_TARGET, audit_task
 from auditrl.audit.tools import SEE_FIRST_TURN
 from auditrl.errors import ProviderError
+from auditrl.judges.petri import judge_petri
+from auditrl.judges.target_view import judge_auditor_view
 from auditrl.types import Audit
 
 
@@ -380,6 +386,15 @@ def test_light_restores_what_it_changed(monkeypatch: pytest.MonkeyPatch) -> None
     assert (gc.get_threshold(), logging.getLogger("inspect_ai.model").level) == before
 
 
+@pytest.mark.parametrize(("audits", "young"), [(1, 50_000), (64, 64_000), (4_096, 4_096_000)])
+def test_garbage_is_collected_the_less_often_the_more_audits_take_turns(audits: int, young: int) -> None:
+    async def inside() -> tuple[int, int, int]:
+        async with light(audits):
+            return gc.get_threshold()
+
+    assert asyncio.run(inside()) == (young, 20, 20)
+
+
 @pytest.mark.parametrize("threshold", [(0, 10, 10), (10**6, 10, 10)])
 def test_light_leaves_a_callers_own_choices_alone(monkeypatch: pytest.MonkeyPatch, threshold: tuple[int, int, int]) -> None:
     monkeypatch.setenv("INSPECT_LOG_LEVEL", "trace")
@@ -395,3 +410,36 @@ def test_light_leaves_a_callers_own_choices_alone(monkeypatch: pytest.MonkeyPatc
         assert gc.get_threshold() == threshold
     finally:
         gc.set_threshold(*before)
+
+
+def test_a_judgement_outside_of_audits_leaves_nothing_behind() -> None:
+    """Inspect would keep every prompt of a judge until the process ends."""
+    judge = get_model("sim/judge", memoize=False)
+    one = made_audit("a")
+
+    async def judged() -> tuple[int, ...]:
+        counts = [len(transcript().events)]
+        await judge_auditor_view(judge, one, BEHAVIOR)
+        await judge_petri(judge, one)
+        counts.append(len(transcript().events))
+        await judge.generate("a call that nobody forgets")
+        counts.append(len(transcript().events))
+        return tuple(count - counts[0] for count in counts)
+
+    assert asyncio.run(judged()) == (0, 0, 1)
+
+
+def test_a_judgement_inside_of_an_audit_stays_in_its_log(tmp_path: Path) -> None:
+    @solver
+    def asking() -> Solver:
+        async def solve(state: TaskState, generate: Generate) -> TaskState:
+            with forgotten():
+                await get_model("sim/target", memoize=False).generate("hello")
+            return state
+
+        return solve
+
+    task = Task(dataset=[Sample(input="x")], solver=asking())
+    logs = asyncio.run(eval_async(task, model="sim/target", log_dir=str(tmp_path)))
+    assert logs[0].samples is not None
+    assert [event.input[0].text for event in logs[0].samples[0].events if isinstance(event, ModelEvent)] == ["hello"]

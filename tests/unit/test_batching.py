@@ -158,3 +158,34 @@ def test_it_can_be_used_from_one_event_loop_after_another() -> None:
 
         within(5, work)
     assert batches == [["r0"], ["r1"]]
+
+
+class _Name(str):
+    """Counts how often it is looked up."""
+
+    looked_up = 0
+
+    def __hash__(self) -> int:
+        _Name.looked_up += 1
+        return super().__hash__()
+
+
+def test_the_barriers_work_grows_with_the_number_of_audits_and_not_with_its_square() -> None:
+    def lookups(audits: int) -> int:
+        steps, batches = lockstep()
+
+        async def audit(name: _Name) -> None:
+            async with steps.seat(name):
+                for turn in range(3):
+                    await steps.submit(f"{name}{turn}", seat=name)
+
+        async def work() -> None:
+            with steps.session(audits):
+                await asyncio.gather(*(audit(_Name(i)) for i in range(audits)))
+
+        _Name.looked_up = 0
+        within(10, work)
+        assert [len(batch) for batch in batches] == [audits] * 3
+        return _Name.looked_up
+
+    assert lookups(400) < 12 * lookups(40)

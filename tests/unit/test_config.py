@@ -48,6 +48,9 @@ def write(tmp_path: Path, text: str) -> Path:
             + "[evaluation.production_target]\nmodel='x/z'",
             ["evaluation.target is also a training target"],
         ),
+        (MINIMAL + "[train]\noff_policy_steps = 2", ["train.off_policy_steps", "0 or 1"]),
+        (MINIMAL + "[train]\noff_policy_steps = 1\nkeep_checkpoints = 1", ["off_policy_steps = 1 needs keep_checkpoints", "at least 2"]),
+        (MINIMAL + "[train]\noff_policy_steps = 1\n[budget]\nmax_tokens = 1000", ["train.off_policy_steps = 1", "drop budget.max_usd"]),
         (MINIMAL.replace('"r"', '"../r"'), ["name", "pattern"]),
         ("name = ", ["run.toml", "not valid TOML"]),
         ("[policy]\nmodel='x'", ["name", "required and missing", "targets", "judge"]),
@@ -100,6 +103,16 @@ def test_overrides_win_and_change_the_digest(tmp_path: Path) -> None:
     assert (changed.reward.order, changed.train.steps) == ("both", 3)
     assert plain.digest != changed.digest
     assert load_config(path).digest == plain.digest
+
+
+def test_an_unbounded_ratio_is_refused_off_policy(tmp_path: Path) -> None:
+    wanted = [("train.off_policy_steps", "1"), ("train.loss.kind", "importance_sampling"), ("train.loss.ratio_mask", "none")]
+    with pytest.raises(
+        ConfigError, match=r"train: off_policy_steps = 1 needs a bound on the ratio; set loss.ratio_mask, or use loss.kind = 'ppo'"
+    ):
+        load_config(write(tmp_path, MINIMAL), wanted)
+    for enough in range(3):
+        load_config(write(tmp_path, MINIMAL), [pair for i, pair in enumerate(wanted) if i != enough])
 
 
 def test_an_override_below_a_value_is_refused() -> None:

@@ -157,7 +157,7 @@ def test_a_snapshot_stays_as_it_was(folder: Path) -> None:
     run(work, engine_of(folder))
 
 
-@pytest.mark.parametrize("changes", [{}, LORA])
+@pytest.mark.parametrize("changes", [{}, LORA, {"dtype": "bfloat16"}], ids=["full", "lora", "bfloat16"])
 def test_a_resumed_run_continues_to_the_last_digit(folder: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     async def unbroken(engine: LocalEngine) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
         metrics = [await one_step(engine, 0)]

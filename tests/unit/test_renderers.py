@@ -210,7 +210,7 @@ def test_choosing_a_renderer(tmp_path: Path) -> None:
     chat_tokenizer().save_pretrained(tmp_path)
     assert isinstance(open_renderer(tmp_path), ChatTemplateRenderer)
     (tmp_path / "auditrl_renderer.json").write_text('{"renderer": "other"}')
-    with pytest.raises(ConfigError, match=r"auditrl_renderer\.json.*'other'.*Known: sim"):
+    with pytest.raises(ConfigError, match=r"auditrl_renderer\.json.*'other'.*Known: messages, sim"):
         open_renderer(tmp_path)
     (tmp_path / "auditrl_renderer.json").write_text("{")
     with pytest.raises(ConfigError, match=r"auditrl_renderer\.json: can't be read"):

@@ -19,7 +19,8 @@ from ..config import PersonaConfig
 from ..errors import AuditrlError, ConfigError, RunError
 from ..evals.records import SuiteRecords, read_manifest
 from ..evals.scores import SUITES, Scorecard
-from ..runs import Run, read_rows
+from ..runs import Run
+from ..train.references import saved_references
 from ..types import Audit, Behavior, Scenario, Verdict
 from .reader import Collection, Entry, Hidden, ReaderData, write_reader
 
@@ -49,7 +50,7 @@ def write_run_reader(run: Run, *, limit: int = LIMIT, strategies: Path | None = 
             collections=[
                 training(run, limit),
                 *(evaluation(path, path.name, f"Evaluation {path.name}") for path in evaluations),
-                references(run),
+                references(run, limit),
             ],
             hidden=hidden_blocks(bank.path, run.config.audit.persona, merge=not bank.alone),
             report="../report.html",
@@ -122,16 +123,19 @@ def _record(record: Mapping[str, Any]) -> tuple[Audit, list[Verdict]]:
     return Audit.model_validate(record["audit"]), [Verdict.model_validate(verdict) for verdict in record["verdicts"]]
 
 
-def references(run: Run) -> Collection:
+def references(run: Run, limit: int) -> Collection:
     """The cached audits that rewards were compared with; their step is the one whose policy made them."""
     notes: list[str] = []
-    return Collection("references", "References", "Score", _references(run.path / "references.jsonl", notes), notes)
+    return Collection("references", "References", "Score", _references(run.path, limit, notes), notes)
 
 
-def _references(path: Path, notes: list[str]) -> Iterator[Entry]:
+def _references(folder: Path, limit: int, notes: list[str]) -> Iterator[Entry]:
     try:
-        rows = read_rows(path)[0]
-        entries = [Entry(Audit.model_validate(row["audit"]), step=int(row["snapshot"])) for row in rows]
+        rows = list(saved_references(folder))
+        shown = spread(list(range(len(rows))), max(1, limit))
+        if len(shown) < len(rows):
+            notes.append(f"{len(shown)} of {len(rows)} references, evenly spaced; `auditrl report RUN --audits N` holds more.")
+        entries = [Entry(Audit.model_validate(rows[i]["audit"]), step=int(rows[i]["snapshot"])) for i in shown]
     except (AuditrlError, ValidationError, KeyError, TypeError, ValueError) as error:
         notes.append(f"The references can't be read: {first_line(error)}")
         return

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..costs import dollars
 from ..errors import RunError
+from ..evals.metering import read_text
 from ..evals.scores import Scorecard
 from ..files import write_whole
 from ..runs import Run
@@ -124,13 +125,16 @@ def _shown(label: str, record: Mapping[str, Any]) -> ShowcaseAudit:
 
 
 def failures(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Missing verdicts and failed audits of all steps, by cause."""
+    """Missing verdicts and failed audits of all steps by cause, and the servers' faults, mended ones included."""
     total: Counter[str] = Counter()
     for row in rows:
         for cause, count in (row.get("missing_verdicts") or {}).items():
             total[f"no verdict: {cause}"] += count
         for cause, count in (row.get("failures") or {}).items():
             total[f"failed audit: {cause}"] += count
+        for role, kinds in (row.get("faults") or {}).items():
+            for kind, count in kinds.items():
+                total[f"server fault, {role}: {kind}"] += count
     return dict(total)
 
 
@@ -143,7 +147,7 @@ def cost(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             for role, counts in roles.items():
                 total.setdefault(f"{part}{role}", Counter()).update(counts)
     shown: dict[str, Any] = {
-        f"{role} tokens": f"{c['input']:,} read, {c['output']:,} written, {c['calls']:,} calls" for role, c in sorted(total.items())
+        f"{role} tokens": f"{read_text(c)}, {c['output']:,} written, {c['calls']:,} calls" for role, c in sorted(total.items())
     }
     shown |= _price(rows)
     seconds = sum((row.get("time") or {}).get("total", 0.0) for row in rows)

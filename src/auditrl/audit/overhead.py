@@ -2,13 +2,16 @@
 
 A training step runs 64 audits, so the scaffold's own time counts. While `light` is entered, and only then:
 
-- the cyclic garbage collector runs less often: Inspect keeps every event of a running audit, and walking over them again and again is a
-  fifth of a step with instant models. Reference counting frees nearly everything, so memory does not grow;
+- the cyclic garbage collector runs less often, and the less often the more audits run at a time: Inspect keeps every event of a running
+  audit, and walking over them again and again is a fifth of a step with instant models. What a turn leaves behind is then gone before the
+  collector comes, however many audits take turns. Reference counting frees nearly everything, so memory does not grow;
 - Inspect's trace records (two a model call and two a tool call, each written to disk) are off, unless the user asked for them;
 - events are not translated for an attached agent client: nobody can attach, but Inspect prepares for it in every sample.
 
-This is the only module that imports private parts of `inspect_ai`, because no public switch exists for the last two. Where an import
-fails in another version, audits are slower and otherwise the same.
+`forgotten` does the same for calls that belong to no audit: judges would be remembered word for word for as long as a run lasts.
+
+This is the only module that imports private parts of `inspect_ai`, because no public switch exists for these. Where an import fails in
+another version, audits are slower, memory grows, and results are the same.
 """
 
 from __future__ import annotations
@@ -21,24 +24,49 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 
 _GC_THRESHOLDS = (50_000, 20, 20)
 """Allocations before a young collection, young before a middle one, middle before a full one (Python's own: 700, 10, 10)."""
+_ALLOCATIONS_OF_AN_AUDIT = 1_000
 
 
 @asynccontextmanager
-async def light() -> AsyncGenerator[None]:
-    """Run what is inside with less bookkeeping; everything is as before afterwards."""
-    with _rare_collections(), _no_traces():
+async def light(audits: int = 0) -> AsyncGenerator[None]:
+    """Run what is inside, so many audits at a time, with less bookkeeping; everything is as before afterwards."""
+    with _rare_collections(audits), _no_traces():
         async with _no_attached_client():
             yield
 
 
 @contextmanager
-def _rare_collections() -> Generator[None]:
-    before = gc.get_threshold()
-    # a caller who switched collection off, or made it rarer still, knows better
-    if before[0] == 0 or before > _GC_THRESHOLDS:
+def forgotten() -> Generator[None]:
+    """Calls of models inside leave nothing behind. Outside of an audit Inspect keeps their events, prompts and all, until the process ends;
+    inside of one (a judge that is its scorer) they belong into its log and stay there."""
+    try:
+        from inspect_ai.log import Transcript, transcript
+        from inspect_ai.log._samples import sample_active
+        from inspect_ai.log._transcript import init_transcript
+    except ImportError:
         yield
         return
-    gc.set_threshold(*_GC_THRESHOLDS)
+    if sample_active() is not None:
+        yield
+        return
+    before = transcript()
+    init_transcript(Transcript())
+    try:
+        yield
+    finally:
+        init_transcript(before)
+
+
+@contextmanager
+def _rare_collections(audits: int) -> Generator[None]:
+    before = gc.get_threshold()
+    young, middle, full = _GC_THRESHOLDS
+    wanted = (max(young, _ALLOCATIONS_OF_AN_AUDIT * audits), middle, full)
+    # a caller who switched collection off, or made it rarer still, knows better
+    if before[0] == 0 or before > wanted:
+        yield
+        return
+    gc.set_threshold(*wanted)
     try:
         yield
     finally:

@@ -50,7 +50,7 @@ async def evaluate(
         CancelledError: It was interrupted.
     """
     quiet()
-    async with light():
+    async with light(min(audits, max_samples)):
         logs: list[EvalLog] = await eval_async(
             task,
             model=model,

@@ -7,6 +7,7 @@ the event, errors are scrubbed (Petri tells the auditor what failed, Inspect log
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import os
@@ -56,6 +57,12 @@ def with_hidden_block(model: Model, block: str | None, *, keep_reasoning: bool =
             output = result[0] if isinstance(result, tuple) else result
             if isinstance(output, Exception):
                 raise output
+        except asyncio.CancelledError:
+            # so Inspect ends an attempt that takes too long; whatever else cancels a call ends its audit, which then leaves no record
+            if context is not None and config.attempt_timeout is not None:
+                failed = input
+                context.target_errors.append(f"TimeoutError: no answer within {config.attempt_timeout} s")
+            raise
         except Exception as error:
             _scrub_error(error, hidden.text)
             if context is not None:

@@ -15,7 +15,7 @@ from typing import Any, cast
 from inspect_ai import Task
 from inspect_ai.agent import Agent, AgentState, agent
 from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, GenerateConfig, Model, get_model
+from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, GenerateConfig, Model, ModelOutput, get_model
 from inspect_ai.scorer import Scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import Tool, ToolDef
@@ -23,6 +23,7 @@ from inspect_petri import audit_solver, auditor_agent, auditor_tools, target_age
 from inspect_petri.target import controller
 
 from ..config import AuditConfig
+from ..faults import cause_of
 from ..prompts import load_prompt
 from ..types import Audit, Scenario
 from .capture import TargetCapture, auditor_message
@@ -227,7 +228,7 @@ def _reporting_auditor(
             try:
                 state = await inner(state)
                 conclusion.messages = list(state.messages)
-                if settings.report:
+                if settings.report and not context.target_errors:
                     request = ChatMessageUser(content=load_prompt("auditrl.audit", "report"))
                     output = await model.generate(
                         [*state.messages, request],
@@ -258,6 +259,9 @@ def _counted_generate(context: AuditContext, tools: AuditorTools) -> Any:
 
     async def generate(model: Model, messages: list[Any], _: list[Tool], cache: Any) -> Any:
         nonlocal shown
+        if context.target_errors:
+            # Petri tells the auditor and goes on, but the audit is lost: no further turn is worth its price, or another round of retries
+            return ModelOutput.for_tool_call(UNSPECIFIED_TARGET, "end_conversation", {})
         output = await model.generate(input=messages, tools=shown, cache=cache)
         shown = tools.brief
         _count(context, output)
@@ -267,8 +271,7 @@ def _counted_generate(context: AuditContext, tools: AuditorTools) -> Any:
 
 
 def _failure(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
+    error = cause_of(error)
     return f"auditor: {type(error).__name__}: {str(error)[:500]}"
 
 

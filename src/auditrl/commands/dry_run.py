@@ -49,6 +49,9 @@ def scenario_lines(config: RunConfig) -> list[str]:
 
 def model_lines(config: RunConfig) -> list[str]:
     """Models by role; one that can't be opened here for want of a key or a package is marked."""
+    from ..models import check_limits, models_of
+
+    check_limits(config)
     found = [f"Models: policy {config.policy.model} ({config.policy.method}, trained in process)"]
     warnings: list[str] = []
     for key, entry in models_of(config).items():
@@ -57,20 +60,6 @@ def model_lines(config: RunConfig) -> list[str]:
         if problem:
             warnings.append(f"warning: {problem}")
     return [*found, *dict.fromkeys(warnings)]
-
-
-def models_of(config: RunConfig) -> dict[str, ModelConfig]:
-    """Every model entry that the run would open, by its key."""
-    settings, targets = config.evaluation, config.targets
-    named = {f"targets.pool.{key}": entry for key, entry in targets.pool.items()}
-    named |= {key: entry for key, entry in (("targets.clean", targets.clean), ("realism", config.realism)) if entry is not None}
-    named["judge"] = config.judge
-    if settings.profile != "off":
-        for role in ("target", "clean_target", "production_target", "judge"):
-            entry = getattr(settings, role)
-            if entry is not None:
-                named[f"evaluation.{role}"] = entry
-    return named
 
 
 def missing_here(entry: ModelConfig, key: str) -> str | None:

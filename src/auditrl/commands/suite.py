@@ -138,10 +138,13 @@ async def evaluate_auditor(request: Request, auditor: AuditorEntry, folder: Path
         ProviderError: Models failed; what was finished is kept.
     """
     from ..evals.suite import run_suite
+    from ..reach import ask_servers
 
     reference = run_reference(auditor.model)
     run = open_run(reference.path) if reference is not None else None
     roles = resolve_roles(request, auditor, run)
+    asked = {**roles, **({"auditor": auditor_model(auditor)} if reference is None else {})}
+    await ask_servers({f"--{role.replace('_', '-')}": entry for role, entry in asked.items()})
     context = make_context(request, auditor, roles, run, folder, display)
     async with opened(context, auditor, reference, run) as ready:
         return await run_suite(ready, request.profile, folder=folder, only=request.suites, override=request.overrides())
@@ -222,4 +225,9 @@ async def opened(
 def _model_of(auditor: AuditorEntry) -> Model:
     from ..models import build_model
 
-    return build_model(ModelConfig.model_validate(auditor.model_dump(exclude={"label"})), "--auditor")
+    return build_model(auditor_model(auditor), "--auditor")
+
+
+def auditor_model(auditor: AuditorEntry) -> ModelConfig:
+    """The entry's model without its label."""
+    return ModelConfig.model_validate(auditor.model_dump(exclude={"label"}))

@@ -8,7 +8,7 @@ import click
 
 from ..config import RunConfig, load_config, packaged_config, parse_overrides
 from ..display import Display
-from ..runs import Run, create_run, open_run, owned
+from ..runs import Run, create_run, open_run, owned, writable
 from .common import EXTRA, display_option, find_config, overrides, run_async, runs_option, show
 
 
@@ -16,20 +16,23 @@ def work_on(run: Run, display: Display) -> None:
     """Evaluate, train, evaluate, report; everything that is already there is not done again."""
     from ..train.session import whole_run
 
-    with owned(run):
+    with owned(run), writable(run):
         run_async(
             whole_run(run, display), display, f"Everything up to the last finished step is saved; go on with: auditrl resume {run.path}"
         )
 
 
 def start(config: RunConfig, root: Path, display: Display) -> None:
-    """Check what only the bank and the models can tell, then make the run and work on it."""
+    """Check what only the bank, the models and their servers can tell, then make the run and work on it."""
+    from ..models import models_of
+    from ..reach import check_servers
     from ..train.quote import check_budget
     from ..train.workshop import check_models, check_run
 
     check_run(config)
     check_budget(config)
     check_models(config)
+    check_servers(models_of(config))
     work_on(create_run(root, config), display)
 
 
@@ -84,7 +87,12 @@ def train(ctx: click.Context, config: Path, root: Path, display_mode: str, dry_r
 @click.pass_context
 def resume(ctx: click.Context, run: Path, display_mode: str) -> None:
     """Go on with a run where it stopped. The config must be the one the run was made with."""
-    work_on(open_run(run, parse_overrides(overrides(ctx.args))), show(display_mode))
+    from ..models import models_of
+    from ..reach import check_servers
+
+    opened = open_run(run, parse_overrides(overrides(ctx.args)))
+    check_servers(models_of(opened.config))
+    work_on(opened, show(display_mode))
 
 
 @click.command()

@@ -100,10 +100,29 @@ def sum_costs(costs: Iterable[Mapping[str, Mapping[str, int]]]) -> Cost:
     return total
 
 
+def cached_share(usage: Mapping[str, int]) -> float | None:
+    """Share of the tokens read that providers' prompt caches served; None where no cache was at work."""
+    if not (usage.get("cached") or usage.get("cache_write")):
+        return None
+    return usage.get("cached", 0) / usage["input"]
+
+
+def cached_shares(roles: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+    """Share of each role's input that prompt caches served, without the roles that no cache was at work for."""
+    shares = {role: cached_share(counts) for role, counts in roles.items()}
+    return {role: round(share, 4) for role, share in shares.items() if share is not None}
+
+
+def read_text(usage: Mapping[str, int]) -> str:
+    """`1,200 read`, or `1,200 read (43% from a cache)`."""
+    share = cached_share(usage)
+    return f"{usage.get('input', 0):,} read" + (f" ({share:.0%} from a cache)" if share is not None else "")
+
+
 def cost_line(cost: Mapping[str, Mapping[str, int]]) -> str:
     """`auditor 1,200 read, 300 written, 14 calls; judge ...`."""
     return "; ".join(
-        f"{role} {usage.get('input', 0):,} read, {usage.get('output', 0):,} written, {usage.get('calls', 0):,} calls"
+        f"{role} {read_text(usage)}, {usage.get('output', 0):,} written, {usage.get('calls', 0):,} calls"
         for role, usage in sorted(cost.items())
         if usage
     )

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..audit.context import usage_counts
-from ..prompts import fill, load_prompt
+from ..audit.overhead import forgotten
+from ..faults import cause_of, note
+from ..prompts import load_prompt
 from ..types import Audit, Quote, Verdict
+from .prompt_cache import material
 
 if TYPE_CHECKING:
     from inspect_ai.model import ChatMessage, Model, ResponseSchema
@@ -73,15 +76,17 @@ async def ask[A: Answer](model: Model, *, kind: str, answer: type[A], values: di
     from inspect_ai.model import ChatMessageSystem, ChatMessageUser, GenerateConfig
 
     rules, _, body = load_prompt("auditrl.judges", kind).partition("\n# Material\n")
-    messages: list[ChatMessage] = [ChatMessageSystem(content=rules.strip()), ChatMessageUser(content=fill(body.strip(), **values))]
+    messages: list[ChatMessage] = [ChatMessageSystem(content=rules.strip()), ChatMessageUser(content=material(body.strip(), values, model))]
     config = GenerateConfig(response_schema=answer_schema(kind, answer))
     asked: Asked[A] = Asked(answer=None, attempts=0)
     while asked.answer is None and asked.attempts < attempts:
         asked.attempts += 1
         try:
-            output = await model.generate(messages, config=config)
+            with forgotten():
+                output = await model.generate(messages, config=config)
         except Exception as error:  # the provider's own retries are used up
-            asked.missing = f"provider: {type(error).__name__}: {str(error)[:200]}"
+            cause = cause_of(error)
+            asked.missing = f"provider: {type(cause).__name__}: {str(cause)[:200]}"
             continue
         if output.usage is not None:
             for key, count in usage_counts(output.usage).items():
@@ -89,6 +94,8 @@ async def ask[A: Answer](model: Model, *, kind: str, answer: type[A], values: di
         asked.answer, asked.missing = _read(output.completion, output.stop_reason, output.error, answer)
         if asked.answer is not None and _repeats(asked.answer, values.values()):
             asked.answer, asked.missing = None, "repeated: the answer stands in the material word for word"
+        if asked.missing is not None and asked.missing != "refusal":
+            note("judge", asked.missing.partition(":")[0].partition(",")[0])
     return asked
 
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ..audit.overhead import forgotten
+from ..faults import cause_of
 from ..types import Audit, Message, Verdict
 from .shortening import key_name, shorten_branches
 
@@ -86,9 +88,11 @@ async def _ask(model: Model, audit: Audit, dimensions: Sequence[str] | None, att
     missing: str | None = None
     for attempt in range(1, attempts + 1):
         try:
-            result: Result = await scan(transcript)
+            with forgotten():
+                result: Result = await scan(transcript)
         except Exception as error:
-            missing = f"provider: {type(error).__name__}: {str(error)[:200]}"
+            cause = cause_of(error)
+            missing = f"provider: {type(cause).__name__}: {str(cause)[:200]}"
             continue
         metadata = result.metadata or {}
         if not isinstance(result.value, dict):

@@ -20,6 +20,8 @@ __all__ = ["Lockstep"]
 
 logger = logging.getLogger(__name__)
 
+_ALARMING_S = 30.0
+"""Patience that no healthy run loses; a shorter one is meant to be lost now and then."""
 _QUIET_PASSES = 3
 """Event loop passes without a new request after which it counts as idle: a task needs two to get from a result to its next request."""
 
@@ -29,6 +31,8 @@ class _Pending[Request, Result]:
     request: Request
     seat: str | None
     future: asyncio.Future[Result]
+    taken: bool = False
+    """Whether a batch has it."""
 
 
 @dataclass(slots=True)
@@ -54,7 +58,9 @@ class Lockstep[Request, Result]:
     stats: LockstepStats = field(default_factory=LockstepStats)
     _seats: dict[str, int] = field(default_factory=dict[str, int])
     _reserved: int = 0
-    _pending: list[_Pending[Request, Result]] = field(default_factory=list[_Pending[Request, Result]])
+    _seated: list[_Pending[Request, Result]] = field(default_factory=list[_Pending[Request, Result]])
+    """What audits with a seat have asked for; `_loose` is what others have."""
+    _loose: list[_Pending[Request, Result]] = field(default_factory=list[_Pending[Request, Result]])
     _batch: asyncio.Task[None] | None = None
     _idle_check: asyncio.Handle | None = None
     _patience: asyncio.TimerHandle | None = None
@@ -95,25 +101,34 @@ class Lockstep[Request, Result]:
         """Wait for the batch that answers this request. `seat` is the audit it belongs to; one without a seat does not wait for others."""
         loop = asyncio.get_running_loop()
         pending = _Pending[Request, Result](request, seat if seat in self._seats else None, loop.create_future())
-        self._pending.append(pending)
+        place = self._loose if pending.seat is None else self._seated
+        place.append(pending)
         self._moved()
         try:
             return await pending.future
         finally:
-            # only still there if the caller was cancelled before its batch began
-            if pending in self._pending:
-                self._pending.remove(pending)
+            if not pending.taken:  # the caller was cancelled before its batch began
+                place.remove(pending)
 
     def _moved(self) -> None:
         """Something changed: run what is ready, watch for the rest."""
         self._rearm_patience()
         if self._batch is not None:
             return
-        waiting = {p.seat for p in self._pending if p.seat is not None}
-        if waiting and not self._reserved and waiting.issuperset(self._seats):
-            self._start([p for p in self._pending if p.seat is not None])
-        elif any(p.seat is None for p in self._pending):
-            self._check_idle(len(self._pending), _QUIET_PASSES)
+        if self._everybody_asked():
+            self._start(self._seated)
+        elif self._loose:
+            self._check_idle(self._waiting, _QUIET_PASSES)
+
+    @property
+    def _waiting(self) -> int:
+        return len(self._seated) + len(self._loose)
+
+    def _everybody_asked(self) -> bool:
+        # this is asked at every request: who has asked is only looked up once there are as many requests as seats
+        if self._reserved or not self._seated or len(self._seated) < len(self._seats):
+            return False
+        return {p.seat for p in self._seated}.issuperset(self._seats)
 
     def _check_idle(self, seen: int, passes: int) -> None:
         if self._idle_check is not None:
@@ -124,37 +139,42 @@ class Lockstep[Request, Result]:
         self._idle_check = None
         if self._batch is not None:
             return
-        if passes and seen == len(self._pending):
+        if passes and seen == self._waiting:
             self._check_idle(seen, passes - 1)
         elif passes:
-            self._check_idle(len(self._pending), _QUIET_PASSES)
-        elif ready := [p for p in self._pending if p.seat is None]:
-            self._start(ready)
+            self._check_idle(self._waiting, _QUIET_PASSES)
+        elif self._loose:
+            self._start(self._loose)
 
     def _rearm_patience(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-        if self._pending and self._batch is None:
+        if self._waiting and self._batch is None:
             self._patience = asyncio.get_running_loop().call_later(self.patience_s, self._lose_patience)
 
     def _lose_patience(self) -> None:
         self._patience = None
-        if self._pending and self._batch is None:
-            late = sorted(set(self._seats) - {p.seat for p in self._pending if p.seat is not None})
+        if self._waiting and self._batch is None:
+            late = sorted(self._seats.keys() - {p.seat for p in self._seated})
             self.stats.stalls += 1
-            logger.warning(
+            logger.log(
+                logging.WARNING if self.patience_s >= _ALARMING_S else logging.DEBUG,
                 "after %g s, generating for %d requests without %d reserved seats and %d audits that have not asked (first: %s)",
                 self.patience_s,
-                len(self._pending),
+                self._waiting,
                 self._reserved,
                 len(late),
                 late[:1],
             )
-            self._start(list(self._pending))
+            self._start(self._seated, self._loose)
 
-    def _start(self, batch: list[_Pending[Request, Result]]) -> None:
-        self._pending = [p for p in self._pending if p not in batch]
+    def _start(self, *places: list[_Pending[Request, Result]]) -> None:
+        batch = [pending for place in places for pending in place]
+        for pending in batch:
+            pending.taken = True
+        for place in places:
+            place.clear()
         self.stats.batches += 1
         self.stats.requests += len(batch)
         self._batch = asyncio.get_running_loop().create_task(self._answer(batch))
@@ -175,5 +195,5 @@ class Lockstep[Request, Result]:
                     pending.future.set_exception(error)
         finally:
             self._batch = None
-            if self._pending:
+            if self._waiting:
                 self._moved()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ..errors import RunError
@@ -70,7 +71,7 @@ def write_checkpoint(folder: Path, network: PolicyNetwork, optimizer: torch.opti
             files = {p.relative_to(part).as_posix(): _digest(p) for p in sorted(part.rglob("*")) if p.is_file()}
             info = CheckpointInfo(network.base, network.method, network.fingerprint(), step, files)
             (part / _MANIFEST).write_text(json.dumps(asdict(info), indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have their own words for a full disk
         raise RunError(
             f"{folder}: the checkpoint can't be written ({error}). Free space or mend the permissions, then `auditrl resume`."
         ) from error

@@ -6,6 +6,7 @@ Judges, targets and rewards never see an engine. Tokens are recorded where they 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -88,8 +89,20 @@ class TrainEngine(Protocol):
         """Freeze the current weights under a name, so that a sampler of them stays valid after further updates."""
         ...
 
+    def release(self, name: str) -> None:
+        """Drop a published policy that is not sampled from any more. Unknown names are fine."""
+        ...
+
     def sampler(self, ref: PolicyRef) -> PolicySampler:
         """Sampler of a published policy."""
+        ...
+
+    def session(self, audits: int) -> AbstractContextManager[None]:
+        """Announce that so many audits are about to run together."""
+        ...
+
+    def joined(self, audit_id: str) -> AbstractAsyncContextManager[None]:
+        """Entered around one audit."""
         ...
 
     async def save(self, path: str) -> str:

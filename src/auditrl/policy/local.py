@@ -27,9 +27,10 @@ from .checkpoint import read_optimizer, read_weights, verify, write_checkpoint
 from .engine import AdamConfig, LossConfig, PolicyRef, Sampled, Segment, StepMetrics
 from .generate import Request, generate
 from .kv import PrefixStore
-from .network import LoraSettings, Method, PolicyNetwork, load_network
+from .network import Attention, LoraSettings, Method, PolicyNetwork, load_network
 from .noise import torch_seed
-from .update import new_optimizer, update
+from .optimizer import new_optimizer
+from .update import update
 
 __all__ = ["CURRENT", "TIMING_METRICS", "LocalEngine", "LocalSampler", "LoraSettings"]
 
@@ -57,7 +58,7 @@ class _Training:
     network: PolicyNetwork
     optimizer: torch.optim.AdamW
     start: dict[str, torch.Tensor]
-    """Trainable weights of the starting policy, for the KL penalty."""
+    """Trainable weights of the starting policy, for the KL penalty; in main memory, where they are in nobody's way."""
     policies: dict[str, _Snapshot] = field(default_factory=dict[str, _Snapshot])
     step: int = 0
 
@@ -69,9 +70,11 @@ class LocalEngine:
         model: Hugging Face model folder or id; with `lora` also the folder of a PEFT adapter.
         method: `full` fine-tuning, or `lora` on all linear layers.
         lora: Shape of a new adapter.
-        dtype: Of the weights: `float32`, `bfloat16`, or `auto` for the model's own.
+        dtype: Of the weights: `float32`, `bfloat16`, or `auto`: bfloat16 on a GPU that computes in it, else the model's own. What is
+            trained is summed in float32 all the same: an adapter is float32, and full fine-tuning keeps float32 copies.
         device: `auto` (GPU if there is one), `cpu`, `cuda`, `cuda:1`.
         gradient_checkpointing: Trade time for memory in updates.
+        attention: How attention is computed; `auto` takes torch's fused kernels where the model has them.
         micro_batch_tokens: Padded tokens of one forward pass in updates.
         threads: CPU threads of torch in this process; None leaves them as they are.
         seed: Random seed of a new adapter.
@@ -90,6 +93,7 @@ class LocalEngine:
         dtype: Literal["float32", "bfloat16", "auto"] = "auto",
         device: str = "auto",
         gradient_checkpointing: bool = False,
+        attention: Attention = "auto",
         micro_batch_tokens: int = 16384,
         threads: int | None = None,
         seed: int = 0,
@@ -106,6 +110,7 @@ class LocalEngine:
         self.dtype = dtype
         self.device = device
         self.gradient_checkpointing = gradient_checkpointing
+        self.attention: Attention = attention
         self.micro_batch_tokens = micro_batch_tokens
         self.threads = threads
         self.seed = seed
@@ -266,9 +271,10 @@ class LocalEngine:
             dtype=self.dtype,
             device=self.device,
             gradient_checkpointing=self.gradient_checkpointing,
+            attention=self.attention,
             seed=self.seed,
         )
-        training = _Training(network, new_optimizer(network), network.snapshot())
+        training = _Training(network, new_optimizer(network), network.snapshot(torch.device("cpu")))
         training.policies[CURRENT] = self._snapshot(None)
         return training
 
@@ -287,7 +293,7 @@ class LocalEngine:
                     adam=adam,
                     temperature=self.temperature,
                     micro_batch_tokens=self.micro_batch_tokens,
-                    start=training.start,
+                    start={n: w.to(training.network.device) for n, w in training.start.items()} if loss.kl_coef else None,
                 )
         finally:
             training.network.model.eval()

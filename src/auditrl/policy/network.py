@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.utils import logging as hf_logging
@@ -22,11 +23,14 @@ from .kv import is_uniform
 from .microbatch import MicroBatch
 from .noise import torch_seed
 
-__all__ = ["LoraSettings", "Method", "PolicyNetwork", "Weights", "base_of_adapter", "load_network"]
+__all__ = ["Attention", "LoraSettings", "Method", "PolicyNetwork", "Weights", "as_policy", "base_of_adapter", "load_network"]
 
 Method = Literal["full", "lora"]
+Attention = Literal["auto", "eager", "sdpa", "flash_attention_2"]
 Weights = Mapping[str, torch.Tensor]
 """Values of the trainable parameters by name."""
+LOGITS = 2**28
+"""Logits of trained tokens that are held at once in an update: 1 GiB in float32, of which the loss needs a few copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +50,11 @@ class PolicyNetwork:
     changes: all, or those of the adapter. `checkpointing`: activations are computed again in the backward pass.
     """
 
-    def __init__(self, model: Any, *, base: str, method: Method, checkpointing: bool = False) -> None:
+    def __init__(self, model: Any, *, base: str, method: Method) -> None:
         self.model = model
         self.base = base
         self.method: Method = method
-        self.checkpointing = checkpointing
+        self.checkpointing = False
         # LoRA layers sit inside the base model: its own forward skips peft's wrapper
         self.causal: Any = model.get_base_model() if method == "lora" else model
         self.config: Any = self.causal.config.get_text_config()
@@ -76,6 +80,17 @@ class PolicyNetwork:
         length = getattr(self.config, "max_position_embeddings", None)
         return int(length) if length else None
 
+    def checkpoint_activations(self, on: bool) -> None:
+        """Switch gradient checkpointing on or off."""
+        # transformers 5.2x renames it
+        if on:
+            enable = getattr(self.causal, "activation_checkpointing_enable", None) or self.causal.gradient_checkpointing_enable
+            enable({"use_reentrant": False})
+        else:
+            disable = getattr(self.causal, "activation_checkpointing_disable", None) or self.causal.gradient_checkpointing_disable
+            disable()
+        self.checkpointing = on
+
     def next_logits(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Cache) -> torch.Tensor:
         """Logits after the last column, shape (R, V). `ids` and `positions` are (R, new columns); `mask` is (R, all columns)."""
         output = self.causal(
@@ -91,7 +106,8 @@ class PolicyNetwork:
     def token_logprobs(self, batch: MicroBatch, *, temperature: float) -> torch.Tensor:
         """Log-probability of the batch's trained tokens, each given everything before it in its segment. Float32, shape (N,).
 
-        Only the places that predict a trained token pass through the output layer.
+        Only the places that predict a trained token pass through the output layer, and at most `LOGITS` logits are held at a time: with a
+        vocabulary of 128,000 words the logits of one micro-batch take more memory than the model.
 
         Args:
             batch: See `MicroBatch`.
@@ -102,10 +118,21 @@ class PolicyNetwork:
             states, places = self._states(batch.ids[:, :-1])[0], batch.columns - 1
         else:
             states, places = self._tail_states(batch, batch.heads), batch.columns
-        chosen = states[batch.rows, places]
-        logits = chosen if self._head is None else self._head(chosen)
+        chosen, tokens = states[batch.rows, places], batch.ids[batch.rows, batch.columns]
+        size = max(1, LOGITS // int(self.config.vocab_size))
+        if len(tokens) <= size:
+            return self._chosen_logprobs(chosen, tokens, temperature)
+        parts = [
+            checkpoint(self._chosen_logprobs, *part, temperature, use_reentrant=False)
+            for part in zip(chosen.split(size), tokens.split(size), strict=True)
+        ]
+        return torch.cat(parts)
+
+    def _chosen_logprobs(self, states: torch.Tensor, tokens: torch.Tensor, temperature: float) -> torch.Tensor:
+        """(N, hidden) states and (N,) tokens that follow them -> (N,) log-probabilities."""
+        logits = states if self._head is None else self._head(states)
         logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
-        return logprobs.gather(-1, batch.ids[batch.rows, batch.columns][:, None]).squeeze(-1)
+        return logprobs.gather(-1, tokens[:, None]).squeeze(-1)
 
     def _tail_states(self, batch: MicroBatch, heads: torch.Tensor) -> torch.Tensor:
         """States that predict the columns of `batch.ids`, shape (R, T, ...); the first comes from the head."""
@@ -140,9 +167,9 @@ class PolicyNetwork:
         same = torch.allclose(head(hidden).float(), self.causal(input_ids=probe, use_cache=False).logits.float(), atol=1e-5)
         return cast(nn.Module, head) if same else None
 
-    def snapshot(self) -> dict[str, torch.Tensor]:
-        """Copy of the trainable weights."""
-        return {name: parameter.detach().clone() for name, parameter in self.trainable.items()}
+    def snapshot(self, device: torch.device | None = None) -> dict[str, torch.Tensor]:
+        """Copy of the trainable weights, on another device if one is named."""
+        return {name: parameter.detach().to(device or parameter.device, copy=True) for name, parameter in self.trainable.items()}
 
     def set_weights(self, weights: Weights) -> None:
         """Copy weights into the trainable parameters."""
@@ -203,12 +230,20 @@ def base_of_adapter(folder: Path) -> str | None:
 
 
 def load_network(
-    model: str | Path, *, method: Method, lora: LoraSettings | None, dtype: str, device: str, gradient_checkpointing: bool, seed: int
+    model: str | Path,
+    *,
+    method: Method,
+    lora: LoraSettings | None,
+    dtype: str,
+    device: str,
+    gradient_checkpointing: bool,
+    seed: int,
+    attention: Attention = "auto",
 ) -> PolicyNetwork:
     """Load the starting policy: a model folder or id, or the folder of an adapter to go on with.
 
     Raises:
-        ConfigError: The model is missing or unreadable, or does not fit the method.
+        ConfigError: The model is missing or unreadable, or does not fit the method, the device or the attention.
     """
     source = str(model)
     folder = Path(source).expanduser()
@@ -218,15 +253,44 @@ def load_network(
             f'{folder} is a LoRA adapter and can\'t be fine-tuned in full. Set policy.method = "lora", or name a whole model.'
         )
     base = adapter_base if adapter_base is not None else str(folder) if folder.is_dir() else source
-    causal = _load_causal(base, dtype)
+    place = _resolve_device(device)
+    causal = _load_causal(base, resolve_dtype(dtype, place), attention)
+    return as_policy(
+        causal.to(place),
+        base=base,
+        method=method,
+        lora=lora,
+        adapter=folder if adapter_base is not None else None,
+        gradient_checkpointing=gradient_checkpointing,
+        seed=seed,
+    )
+
+
+def as_policy(
+    causal: Any,
+    *,
+    base: str,
+    method: Method,
+    lora: LoraSettings | None = None,
+    adapter: Path | None = None,
+    gradient_checkpointing: bool = False,
+    seed: int = 0,
+) -> PolicyNetwork:
+    """Make a causal language model that is in memory, on its device, the policy: with an adapter of its own if the method wants one.
+
+    Args:
+        causal: A `transformers` model; it is changed in place.
+        base: What checkpoints say that the model is.
+        adapter: Folder of an adapter to go on with; None starts a new one of shape `lora`.
+        seed: Of a new adapter.
+    """
     _remove_dropout(causal)
-    causal.to(_resolve_device(device))
     loaded: Any = causal
     if method == "lora":
         import peft
 
-        if adapter_base is not None:
-            loaded = cast(Any, peft.PeftModel).from_pretrained(causal, str(folder), is_trainable=True)
+        if adapter is not None:
+            loaded = cast(Any, peft.PeftModel).from_pretrained(causal, str(adapter), is_trainable=True)
         else:
             shape = lora or LoraSettings()
             settings = peft.LoraConfig(
@@ -235,15 +299,21 @@ def load_network(
             # the adapter's start is random, and must not depend on what ran before
             with torch_seed(seed):
                 loaded = peft.get_peft_model(causal, settings)
-    if gradient_checkpointing:
-        # transformers 5.2x renames it
-        enable = getattr(causal, "activation_checkpointing_enable", None) or causal.gradient_checkpointing_enable
-        enable({"use_reentrant": False})
     loaded.eval()
-    return PolicyNetwork(loaded, base=base, method=method, checkpointing=gradient_checkpointing)
+    network = PolicyNetwork(loaded, base=base, method=method)
+    if gradient_checkpointing:
+        network.checkpoint_activations(True)
+    return network
 
 
-def _load_causal(base: str, dtype: str) -> Any:
+def resolve_dtype(dtype: str, device: torch.device) -> str:
+    """`auto` is bfloat16 on a GPU that computes in it, else the model's own."""
+    if dtype == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported():
+        return "bfloat16"
+    return dtype
+
+
+def _load_causal(base: str, dtype: str, attention: Attention) -> Any:
     is_path = Path(base).is_absolute() or base.startswith((".", "~")) or Path(base).is_dir()
     if is_path and not Path(base).is_dir():
         raise ConfigError(
@@ -255,8 +325,17 @@ def _load_causal(base: str, dtype: str) -> Any:
         )
     try:
         with quiet():
-            return cast(Any, AutoModelForCausalLM).from_pretrained(base, dtype="auto" if dtype == "auto" else getattr(torch, dtype))
+            return cast(Any, AutoModelForCausalLM).from_pretrained(
+                base,
+                dtype="auto" if dtype == "auto" else getattr(torch, dtype),
+                attn_implementation=None if attention == "auto" else attention,
+            )
     except Exception as error:  # transformers, safetensors and the hub client raise classes of their own
+        if attention != "auto" and isinstance(error, (ImportError, ValueError)):
+            raise ConfigError(
+                f'policy.local.attention = "{attention}" can\'t be used here ({error}). Use "auto", which takes what torch has, or install '
+                "what is missing."
+            ) from error
         raise ConfigError(
             f"policy.model: can't load {base} ({type(error).__name__}: {error}). "
             "Check the folder's files, or the model id and the connection."

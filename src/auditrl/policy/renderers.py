@@ -24,7 +24,7 @@ __all__ = ["RENDERER_FILE", "ChatTemplateRenderer", "RemembersSamples", "open_re
 RENDERER_FILE = "auditrl_renderer.json"
 """File in a model folder that names its renderer; without it the tokenizer's chat template is used."""
 
-_NAMED = {"sim": ("auditrl.sim.language", "SimRenderer")}
+_NAMED = {"sim": ("auditrl.sim.language", "SimRenderer"), "messages": ("auditrl.policy.message_renderer", "MessageRenderer")}
 """Renderers by name: module and class, whose `for_folder(folder)` opens one."""
 
 _AUDITS_KEPT = 512

@@ -1,12 +1,14 @@
-"""From the recorded turns of one audit to segments that can be trained on."""
+"""From the recorded turns of one audit to segments that can be trained on, and what is refused before an update."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
+from ..errors import RewardError
 from ..types import Sampled, Segment
 
-__all__ = ["merge_turns"]
+__all__ = ["check_segments", "merge_turns"]
 
 
 def merge_turns(
@@ -36,3 +38,20 @@ def merge_turns(
         last.mask += [0] * len(new) + [1] * len(sampled.tokens)
         last.logprobs += [0.0] * len(new) + list(sampled.logprobs)
     return segments
+
+
+def check_segments(segments: Sequence[Segment]) -> None:
+    """Refuse what would train on nonsense.
+
+    Raises:
+        RewardError: An advantage is not finite, lengths differ, or a sampled token has nothing before it.
+    """
+    for segment in segments:
+        if not math.isfinite(segment.advantage):
+            raise RewardError(
+                f"audit {segment.audit_id or '?'}: its advantage is {segment.advantage}. A reward design must return finite numbers."
+            )
+        if not len(segment.tokens) == len(segment.mask) == len(segment.logprobs):
+            raise RewardError(f"audit {segment.audit_id or '?'}: tokens, mask and logprobs of a segment differ in length.")
+        if segment.mask and segment.mask[0]:
+            raise RewardError(f"audit {segment.audit_id or '?'}: a segment starts with a sampled token; its prompt is missing.")

@@ -8,35 +8,14 @@ from typing import Any, cast
 
 import torch
 
-from ..errors import RewardError
 from .engine import AdamConfig, LossConfig, Segment
 from .losses import LossSums, policy_loss
 from .microbatch import MicroBatch, micro_batches
 from .network import PolicyNetwork, Weights
+from .optimizer import clip_gradient, collect_gradient
+from .segments import check_segments
 
-__all__ = ["new_optimizer", "update"]
-
-
-def new_optimizer(network: PolicyNetwork) -> torch.optim.AdamW:
-    """AdamW over the trainable parameters; each update sets its learning rate and the rest."""
-    return torch.optim.AdamW(list(network.trainable.values()), lr=0.0, fused=network.device.type in ("cpu", "cuda"))
-
-
-def check_segments(segments: Sequence[Segment]) -> None:
-    """Refuse what would train on nonsense.
-
-    Raises:
-        RewardError: An advantage is not finite, lengths differ, or a sampled token has nothing before it.
-    """
-    for segment in segments:
-        if not math.isfinite(segment.advantage):
-            raise RewardError(
-                f"audit {segment.audit_id or '?'}: its advantage is {segment.advantage}. A reward design must return finite numbers."
-            )
-        if not len(segment.tokens) == len(segment.mask) == len(segment.logprobs):
-            raise RewardError(f"audit {segment.audit_id or '?'}: tokens, mask and logprobs of a segment differ in length.")
-        if segment.mask and segment.mask[0]:
-            raise RewardError(f"audit {segment.audit_id or '?'}: a segment starts with a sampled token; its prompt is missing.")
+__all__ = ["update"]
 
 
 def update(
@@ -62,11 +41,12 @@ def update(
     optimizer.zero_grad(set_to_none=True)
     for batch in micro_batches(segments, micro_batch_tokens, network.device, share_heads=network.shares_heads):
         part, part_sums = _backward(network, batch, loss, temperature, start, total)
+        collect_gradient(optimizer)
         sums.add(part_sums)
         value += part
         if not math.isfinite(value):
             break
-    norm = _clipped_norm(network, adam.grad_clip)
+    norm = clip_gradient(optimizer, adam.grad_clip)
     done = total > 0 and math.isfinite(value) and math.isfinite(norm)
     if done:
         for group in optimizer.param_groups:
@@ -98,11 +78,6 @@ def _backward(
     mean = summed / total
     cast(Any, mean).backward()
     return float(mean.detach()), sums
-
-
-def _clipped_norm(network: PolicyNetwork, limit: float) -> float:
-    parameters = [p for p in network.trainable.values() if p.grad is not None]
-    return float(torch.nn.utils.clip_grad_norm_(parameters, limit)) if parameters else 0.0
 
 
 def _means(sums: LossSums) -> dict[str, float]:

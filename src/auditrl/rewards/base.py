@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -18,6 +19,7 @@ from ..audit.context import stable_hash
 from ..errors import ConfigError, RewardError
 from ..judges.pairwise import both_orders, compare_once
 from ..judges.petri import judge_petri
+from ..judges.prompt_cache import Following
 from ..judges.target_view import judge_auditor_view, judge_target_view
 from ..types import Audit, Behavior, Scenario, Verdict
 
@@ -54,6 +56,9 @@ class Judges:
     max_chars: int = 120_000
     petri_scores: bool = False
     """Show the pairwise judge Petri's grades and summary of both audits, as published; one more judge call an audit."""
+    await_cache: bool = True
+    """Hold back comparisons that begin with the same audit until the first of them is answered, for the provider's prompt cache."""
+    _following: Following = field(default_factory=Following)
     _petri: dict[str, asyncio.Task[str]] = field(default_factory=dict[str, "asyncio.Task[str]"])
 
     def truth(self, scenario: Scenario) -> Behavior | None:
@@ -66,16 +71,17 @@ class Judges:
         scores = {audit.id: await self._petri_text(audit) for audit in (first, second)} if self.petri_scores else None
 
         async def once(swapped: bool) -> Verdict:
-            return await compare_once(
-                self.model,
-                first,
-                second,
-                behavior=behavior,
-                swapped=swapped,
-                attempts=self.attempts,
-                max_chars=self.max_chars,
-                scores=scores,
-            )
+            async with self._following.turn((second if swapped else first).id) if self.await_cache else nullcontext():
+                return await compare_once(
+                    self.model,
+                    first,
+                    second,
+                    behavior=behavior,
+                    swapped=swapped,
+                    attempts=self.attempts,
+                    max_chars=self.max_chars,
+                    scores=scores,
+                )
 
         if self.order == "both":
             forward, backward = await asyncio.gather(once(False), once(True))
@@ -96,8 +102,9 @@ class Judges:
         return f"{grades}\n{verdict.reason}"
 
     def forget(self) -> None:
-        """Drop the grades of a step that is over."""
+        """Drop what was kept for a step that is over."""
         self._petri.clear()
+        self._following.forget()
 
     async def petri(
         self, audit: Audit, dimensions: Sequence[str] | None = None, *, report: bool = False, one_by_one: bool = False

@@ -8,6 +8,7 @@ count. What a killed step had spent before the kill is the only spending that no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,8 +19,9 @@ from ..audit.context import AuditContext, accounting
 from ..config import ModelConfig, RunConfig
 from ..costs import NOTHING, POLICY, Price, Prices, dollars, load_prices
 from ..errors import BudgetStop, ConfigError, RunError
-from ..evals.metering import Cost, Usage, add, meter
+from ..evals.metering import Cost, Usage, add, cached_shares, meter
 from ..evals.scores import SUITES, Scorecard
+from ..faults import by_role, tally
 from ..runs import Run
 from ..types import Audit
 from .batch import CLEAN_TARGET
@@ -108,6 +110,8 @@ class Spent:
 
     tariff: Tariff
     counts: dict[tuple[str, str, str], Usage] = field(default_factory=dict[tuple[str, str, str], Usage])
+    faults: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    """Faults of the servers by role and kind, of all parts."""
 
     def add(self, part: str, role: str, usage: Mapping[str, int], target: str = "") -> None:
         """Count the tokens of a role; `target` tells the target models apart."""
@@ -129,9 +133,10 @@ class Spent:
                 for role, usage in audit.usage.items():
                     self.add(name, role, usage, audit.target)
 
-        with accounting(over), meter() as judged:
+        with accounting(over), meter() as judged, tally() as faults:
             yield
         self.add(name, "judge", judged)
+        self.faults += faults
 
     @property
     def parts(self) -> dict[str, Cost]:
@@ -151,8 +156,9 @@ class Spent:
         return found
 
     def row(self, before: Total) -> dict[str, Any]:
-        """For the metrics: `usage` of training, `spent` on the rest, `cost` of the step and of the run so far.
+        """For the metrics: `usage` of training, `spent` on the rest, `cost` of the step and of the run so far, `faults` of the servers.
 
+        `cached_share` is the share of what a role read in training that a prompt cache served; roles without one are left out.
         `cost.unpriced` names the roles whose dollars are not in it, because nobody knows their price.
         """
         parts, usd = self.parts, self.usd
@@ -161,8 +167,10 @@ class Spent:
         cost = {"usd": {k: round(v, 8) for k, v in usd.items()}, "total_usd": round(total.usd, 8), "total_tokens": total.tokens}
         return {
             "usage": parts.get(TRAINING, {}),
+            "cached_share": cached_shares(parts.get(TRAINING, {})),
             "spent": {part: usage for part, usage in parts.items() if part != TRAINING},
             "cost": {**cost, **({"unpriced": unpriced} if unpriced else {})},
+            "faults": by_role(self.faults),
         }
 
 
@@ -255,6 +263,7 @@ def kept(run: Run, spent: Spent) -> Generator[None]:
     mine = Spent(spent.tariff)
     with mine.part(PROBE):
         yield
+    spent.faults += mine.faults
     if mine.counts:
         run.write_step(0, START, [[*key, usage] for key, usage in sorted(mine.counts.items())])
     try:

@@ -15,8 +15,9 @@ from ..evals.guard import TrainedOn, plain_texts
 from ..evals.scores import Scorecard
 from ..evals.suite import run_suite
 from ..evals.wildchat import RealConversation
+from ..faults import by_role, tally
 from ..models import build_model
-from ..policy.local import LocalEngine
+from ..policy.engine import TrainEngine
 from ..policy.model import policy_model
 from ..policy.renderers import open_renderer
 from ..runs import Run
@@ -32,7 +33,11 @@ async def evaluate(shop: Workshop, label: str) -> Scorecard | None:
     settings = shop.config.evaluation
     if settings.profile == "off":
         return None
-    return await run_suite(eval_context(shop, settings, label), settings.profile, folder=shop.run.path / "evaluation" / label)
+    with tally() as faults:
+        card = await run_suite(eval_context(shop, settings, label), settings.profile, folder=shop.run.path / "evaluation" / label)
+    if faults:
+        shop.run.event("server faults", during=f"evaluation/{label}", faults=by_role(faults))
+    return card
 
 
 def eval_context(shop: Workshop, settings: EvaluationConfig, label: str) -> EvalContext:
@@ -88,7 +93,7 @@ class CheckpointAuditor:
 
     model: Model
     name: str
-    engine: LocalEngine
+    engine: TrainEngine
 
 
 @asynccontextmanager

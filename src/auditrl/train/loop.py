@@ -7,22 +7,21 @@ Nothing is remembered between steps but the policy, the cached references and th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import BudgetStop, RunError
 from ..policy.engine import AdamConfig, LossConfig
-from ..rewards import GroupReward
-from ..runs import Run, prune_checkpoints, truncate_rows
+from ..runs import truncate_rows
 from ..types import Segment
-from .batch import draw_batch
-from .budget import PROBE, REFERENCES, TRAINING, Spent, Total, check, dearest, kept, total_of
-from .credit import assign_credit, judge
+from .ahead import NextStep, behind, keep_behind
+from .budget import PROBE, Total, check, dearest, total_of
+from .clock import Clock
+from .credit import assign_credit
 from .metrics import step_row
-from .monitor import due, look_at_start, settle, stop_if, stopping, watch, write_alarms
+from .monitor import due, probe_due, settle, stop_if, stopping, watch, write_alarms
 from .probe import probe
-from .rollout import roll_out
+from .saving import checkpoint, checkpoint_due, save_step
 from .workshop import REFERENCE, Workshop
 
 
@@ -34,44 +33,35 @@ async def train(shop: Workshop) -> None:
     rows = shop.run.metrics()
     stop_if(shop, stopping(shop.run, shop.config, rows))
     shop.display.start(f"train {shop.config.name}", total, done)
-    for step in range(done, total):
-        clock, spent = Clock(), Spent(shop.tariff)
-        before = await check_budget(shop, rows)
-        if step == 0 and shop.config.alarm_every:
-            with kept(shop.run, spent):
-                await look_at_start(shop)
-            clock.lap("look_at_start")
-        await renew_references(shop, step)
+    async with NextStep(shop) as following:
+        for step in range(done, total):
+            clock = Clock()
+            before = await check_budget(shop, rows)
+            await renew_references(shop, step)
 
-        scenarios = draw_batch(shop.config, shop.seeds, step)
-        with spent.part(TRAINING):
-            groups = await roll_out(shop, scenarios, step)
-            clock.lap("audits")
-            judged = await judge(shop, groups, step)
-        spent.add_audits(REFERENCES, shop.references.made_at(step))
-        segments = assign_credit(shop, judged)
-        clock.lap("judging")
+            audited = await following.take(step, clock)
+            segments = assign_credit(shop, audited.judged)
+            save_step(shop.run, step, audited.judged, segments)
+            await following.prepare(step + 1)
+            update = await update_policy(shop, segments, step)
+            clock.lap("update")
 
-        save_step(shop.run, step, judged, segments)
-        update = await update_policy(shop, segments, step)
-        clock.lap("update")
-
-        row = step_row(step + 1, judged, update)
-        if due(shop.config.probe.every, step + 1) or due(shop.config.alarm_every, step + 1):
-            with spent.part(PROBE):
-                found = await probe(shop, step + 1, cruxes=due(shop.config.probe.every, step + 1))
-                row["probe"] = found.values
-                await watch(shop, rows, row, found)
-            clock.lap("probe")
-        row |= spent.row(before)
-        row["time"] = clock.times(row)
-        shop.run.append_metrics(row)
-        rows.append(row)
-        shop.display.advance(describe(row))
-        halt = settle(shop, rows)
-        if checkpoint_due(shop, step + 1) or halt:
-            await checkpoint(shop, step + 1)
-        stop_if(shop, halt)
+            row, spent = step_row(step + 1, audited.judged, update), audited.spent
+            if probe_due(shop.config, step + 1):
+                with spent.part(PROBE):
+                    found = await probe(shop, step + 1, cruxes=due(shop.config.probe.every, step + 1))
+                    row["probe"] = found.values
+                    await watch(shop, rows, row, found)
+                clock.lap("probe")
+            row |= spent.row(before)
+            row["time"] = clock.times(row)
+            shop.run.append_metrics(row)
+            rows.append(row)
+            shop.display.advance(describe(row))
+            halt = settle(shop, rows)
+            if checkpoint_due(shop, step + 1) or halt:
+                await checkpoint(shop, step + 1)
+            stop_if(shop, halt)
     shop.display.finish()
 
 
@@ -97,7 +87,8 @@ async def restore(shop: Workshop) -> int:
     rows = run.metrics()
     truncate_rows(run.metrics_file, len(rows))
     write_alarms(run, rows)
-    known = [step for step in run.checkpoints() if step <= len(rows)]
+    # the policy that audits an off-policy step is the one before the last update: that update is replayed then
+    known = [step for step in run.checkpoints() if step + behind(shop, len(rows)) <= len(rows)]
     if not known:
         if rows:
             raise RunError(
@@ -112,6 +103,7 @@ async def restore(shop: Workshop) -> int:
     await shop.engine.load(str(run.checkpoint(start)))
     for step in range(start, len(rows)):
         await renew_references(shop, step)
+        await keep_behind(shop, step + 1)
         await update_policy(shop, [Segment(**item) for item in run.read_step(step + 1, "segments")], step)
         if checkpoint_due(shop, step + 1):
             await checkpoint(shop, step + 1)
@@ -139,64 +131,6 @@ async def update_policy(shop: Workshop, segments: list[Segment], step: int) -> d
     return (await shop.engine.train_step(segments, loss=loss, adam=adam)).values
 
 
-def save_step(run: Run, step: int, judged: list[GroupReward], segments: list[Segment]) -> None:
-    """Audits with their verdicts and rewards, and the segments that the update is about to use."""
-    audits = [
-        {
-            "audit": audit.model_dump(mode="json"),
-            "reward": group.rewards.get(audit.id),
-            "verdicts": [v.model_dump(mode="json") for v in group.verdicts if audit.id in v.audits],
-        }
-        for group in judged
-        for audit in group.group.audits
-    ]
-    run.write_step(step + 1, "audits", audits)
-    fields = ("tokens", "mask", "logprobs", "advantage", "audit_id", "group")
-    run.write_step(step + 1, "segments", [{name: getattr(segment, name) for name in fields} for segment in segments])
-
-
-def checkpoint_due(shop: Workshop, done: int) -> bool:
-    """Every N steps, at the end, and where a reference snapshot is taken (a resumed run needs its weights)."""
-    settings = shop.config.train
-    renewal = shop.design.needs_reference and shop.references.due(done)
-    return done % settings.checkpoint_every == 0 or done == settings.steps or renewal
-
-
-async def checkpoint(shop: Workshop, done: int) -> None:
-    """Save policy and optimiser; drop what no resume can need."""
-    run = shop.run
-    await shop.engine.save(str(run.checkpoint(done)))
-    run.event("checkpoint", step=done)
-    prune_checkpoints(run, shop.config.train.keep_checkpoints, also={0, shop.references.snapshot_step(done)})
-    oldest = run.checkpoints()[-shop.config.train.keep_checkpoints :][0]
-    for step in range(max(1, oldest - 200), oldest + 1):
-        run.step_file(step, "segments.json.gz").unlink(missing_ok=True)
-
-
-class Clock:
-    """Seconds of the parts of a step."""
-
-    def __init__(self) -> None:
-        self._last = time.perf_counter()
-        self._laps: dict[str, float] = {}
-
-    def lap(self, name: str) -> None:
-        """Time since the last lap goes to `name`."""
-        moment = time.perf_counter()
-        self._laps[name] = moment - self._last
-        self._last = moment
-
-    def times(self, row: dict[str, Any]) -> dict[str, float]:
-        """Laps, their total, and auditor tokens a second over audits and update."""
-        total = sum(self._laps.values())
-        tokens = row["usage"].get("auditor", {}).get("output", 0)
-        return {
-            **{k: round(v, 4) for k, v in self._laps.items()},
-            "total": round(total, 4),
-            "tokens_per_s": round(tokens / total, 1) if total else 0.0,
-        }
-
-
 def describe(row: dict[str, Any]) -> str:
     """The live line."""
     parts = [f"reward {row['reward']:.3f}" if row["reward"] is not None else "reward -"]
@@ -210,5 +144,9 @@ def describe(row: dict[str, Any]) -> str:
         parts.append(f"failed {row['failed_audits']}")
     if row["missing_verdicts"]:
         parts.append(f"no verdict {sum(row['missing_verdicts'].values())}")
+    if row["faults"]:
+        parts.append(f"server faults {sum(sum(kinds.values()) for kinds in row['faults'].values())}")
+    if "judge" in row["cached_share"]:
+        parts.append(f"judge cache {row['cached_share']['judge']:.0%}")
     parts.append(f"{row['time']['tokens_per_s']:.0f} tok/s")
     return "  ".join(parts)

@@ -265,6 +265,11 @@ def due(every: int, done: int) -> bool:
     return every > 0 and done % every == 0
 
 
+def probe_due(config: RunConfig, done: int) -> bool:
+    """Whether a probe is made after `done` steps, for its curve or for the alarms."""
+    return due(config.probe.every, done) or due(config.alarm_every, done)
+
+
 def start_signals(run: Run, rows: Rows) -> Mapping[str, Any] | None:
     """What looks are held against: the look before the first step, or else the first one that the rows hold (alarms that were switched on
     later, or a damaged file)."""

@@ -15,10 +15,9 @@ from ..costs import register
 from ..display import Display
 from ..errors import ConfigError
 from ..evals.metering import counted, metered
-from ..models import build_model
-from ..policy.engine import PolicyRef
+from ..models import build_model, check_limits, models_of
+from ..policy.engine import PolicyRef, TrainEngine
 from ..policy.ledger import TokenLedger
-from ..policy.local import LocalEngine, LoraSettings
 from ..policy.model import policy_model
 from ..policy.renderer import Renderer
 from ..policy.renderers import open_renderer
@@ -32,6 +31,8 @@ from .budget import Tariff, check_prices
 from .references import References
 
 CURRENT = PolicyRef("current")
+BEHIND = PolicyRef("behind")
+"""The policy before the last update, where audits run ahead of it (see `ahead`)."""
 REFERENCE = "reference"
 
 
@@ -42,7 +43,7 @@ class Workshop:
     config: RunConfig
     run: Run
     display: Display
-    engine: LocalEngine
+    engine: TrainEngine
     renderer: Renderer
     ledger: TokenLedger
     targets: Mapping[str, Model]
@@ -127,13 +128,9 @@ def build_targets(config: RunConfig) -> dict[str, Model]:
 
 def check_models(config: RunConfig) -> None:
     """Build every model that the config names once, so that a wrong name or a missing key is told before a run is made."""
-    build_targets(config)
-    build_model(config.judge, "judge")
-    if config.evaluation.profile != "off":
-        for key in ("target", "clean_target", "production_target", "judge"):
-            entry = getattr(config.evaluation, key)
-            if entry is not None:
-                build_model(entry, f"evaluation.{key}")
+    check_limits(config)
+    for key, entry in models_of(config).items():
+        build_model(entry, key)
 
 
 def open_workshop(run: Run, display: Display) -> Workshop:
@@ -161,6 +158,7 @@ def open_workshop(run: Run, display: Display) -> Workshop:
             order=config.reward.order,
             attempts=config.reward.judge_attempts,
             petri_scores=config.reward.petri_scores,
+            await_cache=config.reward.await_cache,
             random_seed=config.random_seed,
         ),
         design=design,
@@ -172,9 +170,25 @@ def open_workshop(run: Run, display: Display) -> Workshop:
     )
 
 
-def make_engine(config: RunConfig, folder: str | Path) -> LocalEngine:
+def make_engine(config: RunConfig, folder: str | Path) -> TrainEngine:
     """The training engine that `policy.engine` names."""
     policy = config.policy
+    if policy.engine == "tinker":
+        from ..policy.tinker import TinkerEngine, context_of
+
+        tinker = policy.tinker
+        return TinkerEngine(
+            tinker.base_model or str(folder),
+            server=tinker.server or "tinker",
+            base_url=tinker.base_url,
+            rank=policy.lora.rank,
+            seed=config.random_seed,
+            temperature=policy.temperature,
+            context_tokens=tinker.context_tokens or context_of(folder),
+            patience_s=tinker.patience_s,
+        )
+    from ..policy.local import LocalEngine, LoraSettings
+
     return LocalEngine(
         folder,
         method=policy.method,
@@ -182,8 +196,10 @@ def make_engine(config: RunConfig, folder: str | Path) -> LocalEngine:
         dtype=policy.local.dtype,
         device=policy.local.device,
         gradient_checkpointing=policy.local.gradient_checkpointing,
+        attention=policy.local.attention,
         micro_batch_tokens=policy.local.micro_batch_tokens,
         threads=policy.local.threads,
+        patience_s=policy.local.patience_s,
         seed=config.random_seed,
         temperature=policy.temperature,
     )

@@ -43,7 +43,12 @@ def composition_figure(rows: Sequence[CompositionRow], *, title: str = "Strategi
     for ax in axes[len(runs) :]:
         ax.set_axis_off()
     legend = figure.legend(
-        list(handles.values()), [plain_label(p, 60) for p in handles], loc="outside lower center", ncols=columns if len(runs) > 4 else 2, frameon=False, fontsize=9
+        list(handles.values()),
+        [plain_label(p, 60) for p in handles],
+        loc="outside lower center",
+        ncols=columns if len(runs) > 4 else 2,
+        frameon=False,
+        fontsize=9,
     )
     for text in legend.get_texts():
         text.set_color(INK)
