@@ -628,6 +628,24 @@ def test_the_workshop_makes_the_engine_that_the_config_names(server: FakeServer)
     assert (engine.base_model, engine.rank, engine.context_tokens) == (MODEL, 32, 512)
 
 
+@pytest.mark.parametrize("installed", [True, False], ids=["server down", "no SDK"])
+def test_nothing_is_made_while_sdk_or_server_is_missing(installed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from auditrl.commands.training import start
+    from auditrl.config import load_config, packaged_config
+    from auditrl.display import make_display
+
+    monkeypatch.setitem(sys.modules, "tinker", FakeServer().module() if installed else None)
+    own = [
+        ("policy.engine", "tinker"),
+        ("policy.method", "lora"),
+        ("policy.tinker.server", "skyrl-jax"),
+        ("policy.tinker.base_url", "http://127.0.0.1:9"),
+    ]
+    with pytest.raises(AuditrlError, match="nothing answers at http://127.0.0.1:9" if installed else "pip install"):
+        start(load_config(packaged_config("quickstart"), own), tmp_path, make_display("none"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_no_torch_is_needed() -> None:
     """The extra `tinker` alone is enough: a laptop that trains at a server needs no torch."""
     code = "import sys, auditrl.policy.tinker, auditrl.train.session; sys.exit('torch' in sys.modules)"

@@ -27,11 +27,12 @@ def start(config: RunConfig, root: Path, display: Display) -> None:
     from ..models import models_of
     from ..reach import check_servers
     from ..train.quote import check_budget
-    from ..train.workshop import check_models, check_run
+    from ..train.workshop import check_engine, check_models, check_run
 
     check_run(config)
     check_budget(config)
     check_models(config)
+    check_engine(config)
     check_servers(models_of(config))
     work_on(create_run(root, config), display)
 
@@ -89,8 +90,10 @@ def resume(ctx: click.Context, run: Path, display_mode: str) -> None:
     """Go on with a run where it stopped. The config must be the one the run was made with."""
     from ..models import models_of
     from ..reach import check_servers
+    from ..train.workshop import check_engine
 
     opened = open_run(run, parse_overrides(overrides(ctx.args)))
+    check_engine(opened.config)
     check_servers(models_of(opened.config))
     work_on(opened, show(display_mode))
 

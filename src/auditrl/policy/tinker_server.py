@@ -163,17 +163,28 @@ class Connection:
     """Longest sequence, if the server tells."""
 
 
-def connect(kind: ServerKind, base_url: str | None, base_model: str) -> Connection:
-    """Open a session. Blocks: call it in a thread.
+def reach(kind: ServerKind, base_url: str | None) -> tuple[Any, str, str | None]:
+    """Look that SDK, key and server are there, without opening anything. Returns the SDK, the server's address and the key.
 
     Raises:
-        ConfigError: No SDK, another version than the server takes, no key, no server there, or one without the model.
+        ConfigError: No SDK, another version than the server takes, no key or a refused one, no Tinker server at the address.
         ProviderError: The server does not answer.
     """
     tinker = sdk(kind)
     address = base_url or os.environ.get("TINKER_BASE_URL") or HOSTED
     key = api_key(kind)
     check_answers(address, key)
+    return tinker, address, key
+
+
+def connect(kind: ServerKind, base_url: str | None, base_model: str) -> Connection:
+    """Open a session. Blocks: call it in a thread.
+
+    Raises:
+        ConfigError: As `reach`, or the server lacks the model.
+        ProviderError: The server does not answer.
+    """
+    tinker, address, key = reach(kind, base_url)
     with translated(f"can't open a session at {address}", starting=True):
         service = tinker.ServiceClient(base_url=address, api_key=key)
         offered = {m.model_name: m.max_context_length for m in service.get_server_capabilities().supported_models}

@@ -133,6 +133,19 @@ def check_models(config: RunConfig) -> None:
         build_model(entry, key)
 
 
+def check_engine(config: RunConfig) -> None:
+    """Refuse an engine whose SDK, key or server is not there, before anything is made.
+
+    Raises:
+        ConfigError: No SDK, another version, no key or a refused one, no Tinker server at the address.
+        ProviderError: The server does not answer.
+    """
+    if config.policy.engine == "tinker":
+        from ..policy.tinker_server import reach
+
+        reach(config.policy.tinker.server or "tinker", config.policy.tinker.base_url)
+
+
 def open_workshop(run: Run, display: Display) -> Workshop:
     """Open everything. ConfigError for what can't be opened."""
     config = run.config
