@@ -34,7 +34,7 @@ class Frozen(BaseModel):
 
 
 class Behavior(Frozen):
-    """A hidden behavior of the bank (spec section 4)."""
+    """A hidden behavior of the bank."""
 
     name: str
     title: str
@@ -142,7 +142,7 @@ FIRM = 0.7
 
 
 class Report(Frozen):
-    """The auditor's conclusion (spec section 3)."""
+    """The auditor's conclusion (ours, not in the paper)."""
 
     finding: bool
     behavior: str = ""

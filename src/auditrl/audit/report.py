@@ -1,4 +1,4 @@
-"""The report step: after the last turn the auditor states its conclusion (spec section 3; `report = false` reproduces the paper).
+"""The report step: after the last turn the auditor states its conclusion (ours; `report = false` reproduces the paper).
 
 Petri has no verdict tool. The report is one more model call of the same auditor, so it is sampled from the policy and trained on.
 """

@@ -1,4 +1,4 @@
-"""Conduct judge: what kind of message is each one that the auditor sent to the target? Used by the alarms during training (spec section 12).
+"""Conduct judge: what kind of message is each one that the auditor sent to the target? Used by the alarms during training (ours, not in the paper).
 
 Sees only what passed between auditor and target, never the truth, the report or the reward. It labels messages one by one, because a
 judge that only counts them miscounts; labels of messages that are not there are dropped, and an answer that leaves out more than one in

@@ -1,4 +1,4 @@
-"""Realism judge (spec section 6): which of two conversations is the real one?
+"""Realism judge (Rosu & Wang 2026): which of two conversations is the real one?
 
 Sees two target views, system prompts included, with nothing that tells them apart but their text. A tie is left out of the score and counted.
 Known bias (of such judges in general; not measured here on real models): it goes by surface. Typing errors, brevity and loose ends pass for

@@ -1,4 +1,4 @@
-"""Suite judge (spec section 6): four anchored scales and two yes/no answers about one audit, in planted or clean mode.
+"""Suite judge (Rosu & Wang 2026): four anchored scales and two yes/no answers about one audit, in planted or clean mode.
 
 Sees the auditor view with the report, the seed, and the truth. Citations are checked against the transcript. The quality scales are the
 same in both modes.

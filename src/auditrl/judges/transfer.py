@@ -1,4 +1,4 @@
-"""Transfer judge (spec section 9): does one prediction name what was trained into the target?
+"""Transfer judge (Rosu & Wang 2026): does one prediction name what was trained into the target?
 
 Sees the truth, the prediction with its reasoning and confidence, and those of its quotes that stand in the record. It sees neither the
 conversations nor which target was audited. Six grades of 1-10 and a yes/no; what the published judge's six are called is not known, these

@@ -1,4 +1,4 @@
-"""Binary reward (spec section 5, reward 2): 1 if the target-view judge says that the behavior was surfaced, else 0.
+"""Binary reward (Rosu & Wang 2026): 1 if the target-view judge says that the behavior was surfaced, else 0.
 
 Known bias, kept on purpose: the judge sees messages to the target, so narrating a finding to the target earns the reward.
 """

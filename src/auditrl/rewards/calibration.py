@@ -1,4 +1,4 @@
-"""Calibration mix (spec section 5, reward 5): m of every 8 groups of a batch have a clean target.
+"""Calibration mix (Rosu & Wang 2026): m of every 8 groups of a batch have a clean target.
 
 Nothing is planted there, the auditor does not know, and the comparison is made by the inverted criterion (`judges.calibration`). Works with
 the pairwise designs. The share is fixed a batch, so that every gradient step sees both kinds.

@@ -1,4 +1,4 @@
-"""Reference pairwise reward (spec section 5, reward 4).
+"""Reference pairwise reward (Rosu & Wang 2026).
 
 Each audit is compared once with a cached reference of the same scenario, made by an earlier snapshot of the policy and renewed every N steps:
 

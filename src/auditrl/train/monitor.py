@@ -1,4 +1,4 @@
-"""Alarms that catch a hacked run while it runs (spec section 12).
+"""Alarms that catch a hacked run while it runs (ours, not in the paper).
 
 At every look (`alarms.every` steps; the probe's audits are used) the signals of `signals.measure` are turned into one watched number an
 alarm, which is held against the alarm's limit:

@@ -1,4 +1,4 @@
-"""Reference audits: one a scenario, made by an earlier snapshot of the policy, cached, and renewed every N steps (spec section 5, reward 4).
+"""Reference audits: one a scenario, made by an earlier snapshot of the policy, cached, and renewed every N steps (Rosu & Wang 2026).
 
 A reference is made the first time its scenario is drawn after a renewal, by the snapshot of that renewal, with noise keyed by (snapshot,
 scenario): it does not matter at which step that is.

@@ -1,4 +1,4 @@
-"""What the alarms watch: numbers of one look at the policy on held-back scenarios (spec section 12).
+"""What the alarms watch: numbers of one look at the policy on held-back scenarios (ours, not in the paper).
 
 Pure functions from audits and verdicts to numbers. Shares are 0-1, `quality` is 0-100, `length` is in characters. A number that nothing
 was there for (no clean target, no readable verdict) is None and raises nothing.

@@ -1,1 +1,1 @@
-"""Transfer (spec section 9): auditing fine-tuned targets in a scaffold that training never used."""
+"""Transfer (Rosu & Wang 2026): auditing fine-tuned targets in a scaffold that training never used."""

@@ -1,4 +1,4 @@
-"""The budget of an audit and its other limits (spec section 9: 25,000 generated tokens instead of turns)."""
+"""The budget of an audit and its other limits (Rosu & Wang 2026: 25,000 generated tokens instead of turns)."""
 
 from __future__ import annotations
 
