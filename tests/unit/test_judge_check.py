@@ -25,7 +25,8 @@ from auditrl.config import ModelConfig
 from auditrl.errors import ConfigError, ProviderError
 from auditrl.evals.journal import Journal
 from auditrl.evals.judge_check import MAX_FAILURES, JudgeContext, PairAnswer, ask_members, ask_pairs, behavior_of, rule_lead
-from auditrl.evals.judge_pairs import KnownPair, choose, dump_pairs, load_pairs, parse_pairs
+from auditrl.evals.judge_pairs import KnownPair, choose, dump_pairs, parse_pairs
+from auditrl.evals.judge_pairs_shipped import load_pairs
 from auditrl.evals.judge_pairs_sim import sim_pairs
 from auditrl.evals.judge_pairs_written import parse_script, scripts
 from auditrl.evals.judge_scores import JudgeScores, bias_interval, score

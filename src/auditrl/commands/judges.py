@@ -54,7 +54,8 @@ def check(
 ) -> None:
     """Does a judge prefer audits that are known to be better? Accuracy, position bias, agreement with itself, and cost."""
     from ..analysis.comparison import print_tables
-    from ..evals.judge_pairs import SETS, choose, load_pairs
+    from ..evals.judge_pairs import SETS, choose
+    from ..evals.judge_pairs_shipped import load_pairs
     from ..evals.judge_tables import advice, tables
 
     entry = with_args(model_option(judge, "--judge"), judge_args)
@@ -118,7 +119,8 @@ async def _check(
     from ..behaviors.loader import load_bank
     from ..evals.journal import Journal
     from ..evals.judge_check import JudgeContext, ask_members, ask_pairs
-    from ..evals.judge_pairs import dump_pairs, load_pairs
+    from ..evals.judge_pairs import dump_pairs
+    from ..evals.judge_pairs_shipped import load_pairs
     from ..evals.judge_scores import score
     from ..evals.records import owned_folder
     from ..models import build_model

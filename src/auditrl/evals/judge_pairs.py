@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -145,19 +144,6 @@ def parse_pairs(text: str, name: str) -> list[KnownPair]:
             raise ConfigError(f"{name}: line {number}: {reason}; write it again with `auditrl judges pairs`") from None
     if not pairs:
         raise ConfigError(f"{name}: holds no pair; write it again with `auditrl judges pairs`")
-    return pairs
-
-
-def load_pairs(which: Sequence[PairSet] = SETS) -> list[KnownPair]:
-    """The shipped pairs of these sets, in a fixed order."""
-    pairs: list[KnownPair] = []
-    if "sim" in which:
-        path = files("auditrl.evals").joinpath("known_pairs", "sim.jsonl")
-        pairs += parse_pairs(path.read_text(encoding="utf-8"), "known_pairs/sim.jsonl")
-    if "written" in which:
-        from .judge_pairs_written import written_pairs
-
-        pairs += written_pairs()
     return pairs
 
 
