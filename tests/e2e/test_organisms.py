@@ -132,7 +132,7 @@ def test_the_organism_opens_as_an_inspect_model(organism: Path) -> None:
     from auditrl.models import build_model
 
     async def ask() -> str:
-        model = build_model(ModelConfig(model=f"policy/{organism / 'adapter'}", max_tokens=24), "target")
+        model = build_model(ModelConfig(model=f"policy/{organism / 'adapter'}", max_tokens=24, temperature=0.0), "target")
         try:
             return (await model.generate("how do people usually handle animals")).completion
         finally:
