@@ -245,7 +245,7 @@ def kind_of(error: BaseException) -> str:
     return "unreadable" if "non-ChatCompletion" in str(error) else "other"
 
 
-def cause_of(error: BaseException) -> BaseException:
+def root_cause(error: BaseException) -> BaseException:
     """The error itself, out of the groups and the retry errors that it comes wrapped in."""
     while True:
         if isinstance(error, BaseExceptionGroup) and error.exceptions:
@@ -256,3 +256,9 @@ def cause_of(error: BaseException) -> BaseException:
         if inner is None:
             return error
         error = inner
+
+
+def told(error: BaseException, most: int = 200) -> str:
+    """`ReadTimeout: no answer`: kind and words (so many characters at most) of what lies behind an error, for records and messages."""
+    cause = root_cause(error)
+    return f"{type(cause).__name__}: {str(cause)[:most]}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .config import ModelConfig
 from .errors import AuditrlError, ConfigError, ProviderError
-from .faults import IN_PROCESS, cause_of, kind_of, role_of, status_of
+from .faults import IN_PROCESS, kind_of, role_of, root_cause, status_of, told
 from .models import build_model
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def _ask(key: str, entry: ModelConfig, model: Model) -> AuditrlError | Non
     try:
         await model.generate(QUESTION, config=_config(judge=role_of(key) == "judge"))
     except Exception as error:  # providers raise what they like
-        return _problem(key, entry, model, cause_of(error))
+        return _problem(key, entry, model, root_cause(error))
     return None
 
 
@@ -76,7 +76,7 @@ def _problem(key: str, entry: ModelConfig, model: Model, error: BaseException) -
     status, kind = status_of(error), kind_of(error)
     where = f" at {model.api.base_url}" if model.api.base_url else ""
     head = f"{key}.model = {entry.model!r}"
-    said = f"({type(error).__name__}: {str(error)[:200]})"
+    said = f"({told(error)})"
     if kind in ("connection", "timeout"):
         return ProviderError(f"{head}: no server answers{where} {said}. Start it, or mend {key}.base_url")
     if kind == "unreadable":

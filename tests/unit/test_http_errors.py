@@ -23,7 +23,7 @@ from auditrl.audit.run import run_audits
 from auditrl.cli import main
 from auditrl.config import AuditConfig, ModelConfig, load_config, packaged_config
 from auditrl.errors import ConfigError, ProviderError, RunError
-from auditrl.faults import UnreadableAnswer, by_role, cause_of, kind_of, role_of, tally
+from auditrl.faults import UnreadableAnswer, by_role, kind_of, role_of, root_cause, tally, told
 from auditrl.files import locked
 from auditrl.judges.target_view import SurfacedAnswer
 from auditrl.models import build_model
@@ -180,7 +180,9 @@ def test_the_cause_is_found_inside_groups_and_retry_errors() -> None:
     class Retried(Exception):
         last_attempt = SimpleNamespace(exception=lambda: ExceptionGroup("inner", [KeyError("first"), ValueError()]))
 
-    assert repr(cause_of(ExceptionGroup("outer", [Retried()]))) == "KeyError('first')"
+    wrapped = ExceptionGroup("outer", [Retried()])
+    assert repr(root_cause(wrapped)) == "KeyError('first')"
+    assert told(wrapped, 4) == "KeyError: 'fir"
 
 
 @pytest.mark.parametrize(

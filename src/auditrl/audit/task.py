@@ -23,7 +23,7 @@ from inspect_petri import audit_solver, auditor_agent, auditor_tools, target_age
 from inspect_petri.target import controller
 
 from ..config import AuditConfig
-from ..faults import cause_of
+from ..faults import told
 from ..prompts import load_prompt
 from ..types import Audit, Scenario
 from .capture import TargetCapture, auditor_message
@@ -271,8 +271,7 @@ def _counted_generate(context: AuditContext, tools: AuditorTools) -> Any:
 
 
 def _failure(error: BaseException) -> str:
-    error = cause_of(error)
-    return f"auditor: {type(error).__name__}: {str(error)[:500]}"
+    return f"auditor: {told(error, 500)}"
 
 
 def _to_audit(unit: Unit, auditor_name: str, seen: list[_Conclusion], context: AuditContext, error: str | None) -> Audit:

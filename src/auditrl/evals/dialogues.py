@@ -22,6 +22,7 @@ from ..audit.transcript import fence, shorten, target_view
 from ..behaviors.persona import hidden_block
 from ..config import PersonaConfig
 from ..display import Display, NoDisplay
+from ..faults import told
 from ..judges.base import Answer, ask
 from ..types import Audit, Behavior, Branch, Condition, Message, Scenario, Seed, Verdict
 from .journal import Journal, gather_limited
@@ -223,7 +224,7 @@ async def converse(
             try:
                 output = await target.generate([_chat(message) for message in messages])
             except Exception as problem:  # what is left after Inspect's retries
-                error = f"target: {type(problem).__name__}: {str(problem)[:300]}"
+                error = f"target: {told(problem, 300)}"
                 break
             messages.append(Message(role="assistant", text=output.completion, ref=f"M{len(messages) + 1}"))
     return _dialogue(name, behavior, condition, messages, error)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AuditrlError, ConfigError, MissingVerdictsError, ProviderError
+from ..faults import root_cause
 from ..files import write_whole
 from ..types import Audit, Verdict
 from . import audit_quality, fp_calibration, production, realism
@@ -206,17 +207,10 @@ async def _run(context: EvalContext, suite: Suite, size: Size, work: Sequence[Un
             if todo:
                 await _audits(context, suite.name, size, todo, over)
     except* AuditrlError as errors:
-        raise _first(errors) from None
+        raise root_cause(errors) from None
     if problems:
         raise problems[0]
     display.finish()
-
-
-def _first(group: BaseExceptionGroup[Any]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 async def judged(suite: Suite, scoring: Scoring, audit: Audit) -> Verdict:

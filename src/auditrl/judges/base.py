@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..audit.context import usage_counts
 from ..audit.overhead import forgotten
-from ..faults import cause_of, note
+from ..faults import note, told
 from ..prompts import load_prompt
 from ..types import Audit, Quote, Verdict
 from .prompt_cache import material
@@ -85,8 +85,7 @@ async def ask[A: Answer](model: Model, *, kind: str, answer: type[A], values: di
             with forgotten():
                 output = await model.generate(messages, config=config)
         except Exception as error:  # the provider's own retries are used up
-            cause = cause_of(error)
-            asked.missing = f"provider: {type(cause).__name__}: {str(cause)[:200]}"
+            asked.missing = f"provider: {told(error)}"
             continue
         if output.usage is not None:
             for key, count in usage_counts(output.usage).items():

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..audit.overhead import forgotten
-from ..faults import cause_of
+from ..faults import told
 from ..types import Audit, Message, Verdict
 from .shortening import key_name, shorten_branches
 
@@ -91,8 +91,7 @@ async def _ask(model: Model, audit: Audit, dimensions: Sequence[str] | None, att
             with forgotten():
                 result: Result = await scan(transcript)
         except Exception as error:
-            cause = cause_of(error)
-            missing = f"provider: {type(cause).__name__}: {str(cause)[:200]}"
+            missing = f"provider: {told(error)}"
             continue
         metadata = result.metadata or {}
         if not isinstance(result.value, dict):

@@ -16,6 +16,7 @@ from ...audit.context import audit_context, stable_hash
 from ...audit.run import evaluate
 from ...audit.task import Joined, not_joined
 from ...errors import ProviderError
+from ...faults import told
 from .limits import Limits
 from .predictions import ask_predictions
 from .record import Guess, ResearchLog, TransferAudit
@@ -155,6 +156,4 @@ def _fresh(folder: Path) -> Path:
 
 
 def _failure(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
-    return f"scaffold: {type(error).__name__}: {str(error)[:500]}"
+    return f"scaffold: {told(error, 500)}"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ...config import ModelConfig
 from ...errors import ConfigError, ProviderError
+from ...faults import told
 from ...models import build_model
 from .targets_file import TargetEntry
 
@@ -110,7 +111,7 @@ async def _probe(entry: TargetEntry, raw: Model) -> None:
         output = await raw.generate("The", config=GenerateConfig(max_tokens=1, temperature=1.0))
         cause = output.error
     except Exception as error:  # providers raise what they like
-        cause = f"{type(error).__name__}: {str(error)[:200]}"
+        cause = told(error)
     if cause:
         raise ConfigError(
             f"{entry.name}: no raw text completion ({cause}). The scaffolded approaches need it: use a server with /v1/completions "

@@ -18,6 +18,7 @@ from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageSyste
 from inspect_ai.tool import ToolDef, ToolError
 
 from ...audit.context import stable_hash
+from ...faults import told
 from .helper import DEFAULT_INPUTS, MAX_INPUTS, DocumentStarts, PrefillCases, UserContexts, ask_helper
 from .record import Exchange, Kind, ResearchLog, TargetLog
 
@@ -209,7 +210,7 @@ class TargetTools:
                 if output.error:
                     raise RuntimeError(output.error)
             except Exception as error:
-                errors.append(f"{type(error).__name__}: {str(error)[:300]}")
+                errors.append(told(error, 300))
                 return None
             if output.usage is not None:
                 self._add_usage("target", output.usage.input_tokens, output.usage.output_tokens)
