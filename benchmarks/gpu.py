@@ -31,7 +31,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 import transformers
 from llama_shapes import SHAPES, TINY, Shape
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from auditrl.policy.engine import AdamConfig, LossConfig, Segment
 from auditrl.policy.generate import Request, generate
@@ -149,16 +149,7 @@ class Subject:
     @classmethod
     def build(cls, bench: Bench, shape: Shape) -> Subject:
         """A model with random weights and an adapter."""
-        config = LlamaConfig(
-            vocab_size=shape.vocabulary,
-            hidden_size=shape.hidden,
-            num_hidden_layers=shape.layers,
-            num_attention_heads=shape.heads,
-            num_key_value_heads=shape.kv_heads,
-            intermediate_size=shape.inner,
-            max_position_embeddings=131_072,
-            tie_word_embeddings=shape.tied,
-        )
+        config = shape.config(max_position_embeddings=131_072)
         before = torch.get_default_dtype()
         torch.set_default_dtype(bench.plan.dtype)
         try:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import LlamaConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,21 @@ class Shape:
     inner: int
     vocabulary: int
     tied: bool
+
+    def config(self, **changes: Any) -> LlamaConfig:
+        """As `transformers` takes it."""
+        from transformers import LlamaConfig
+
+        return LlamaConfig(
+            vocab_size=self.vocabulary,
+            hidden_size=self.hidden,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.kv_heads,
+            intermediate_size=self.inner,
+            tie_word_embeddings=self.tied,
+            **changes,
+        )
 
     @property
     def linear(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 
@@ -60,17 +60,8 @@ def test_smoke_prints_tables_and_writes_json(gpu: Any, tmp_path: Path, capsys: p
 @pytest.mark.parametrize(("name", "billions"), [("1B", 1.236), ("3B", 3.213), ("8B", 8.030)])
 def test_shapes_have_the_size_of_their_name(gpu: Any, name: str, billions: float) -> None:
     shape = gpu.SHAPES[name]
-    config = LlamaConfig(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        intermediate_size=shape.inner,
-        tie_word_embeddings=shape.tied,
-    )
     with torch.device("meta"):
-        parameters = LlamaForCausalLM(config).num_parameters()
+        parameters = LlamaForCausalLM(shape.config()).num_parameters()
     assert parameters / 1e9 == pytest.approx(billions, rel=1e-3)
     counted = shape.linear + shape.output * (1 if shape.tied else 2)
     assert counted == pytest.approx(parameters, rel=1e-3)

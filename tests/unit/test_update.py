@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_policy import VOCABULARY, tiny_llama
-from transformers import LlamaConfig, LlamaForCausalLM
+from tiny_policy import VOCABULARY, tiny_config, tiny_llama
+from transformers import LlamaForCausalLM
 
 from auditrl.errors import ConfigError
 from auditrl.policy import network as network_module
@@ -29,18 +29,7 @@ WHOLE = 10_000
 
 def llama(*, dtype: torch.dtype = torch.float32, attention: str = "sdpa", **how: Any) -> PolicyNetwork:
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=128,
-        initializer_range=0.3,
-        attn_implementation=attention,
-    )
-    network = as_policy(LlamaForCausalLM(config).to(dtype), base="here", **{"method": "full", **how})
+    network = as_policy(LlamaForCausalLM(tiny_config(attn_implementation=attention)).to(dtype), base="here", **{"method": "full", **how})
     if network.method == "lora":
         # an adapter starts at zero, and half of its gradient is zero there
         with torch.no_grad():

@@ -13,9 +13,8 @@ torch.set_num_threads(1)
 VOCABULARY = 64
 
 
-def tiny_llama(folder: Path, *, seed: int = 0, layers: int = 2, **changes: Any) -> Path:
-    """Save an untrained Llama: 2 layers, 32 hidden, 64 words."""
-    torch.manual_seed(seed)
+def tiny_config(*, layers: int = 2, **changes: Any) -> LlamaConfig:
+    """A Llama of 2 layers, 32 hidden, 64 words."""
     shape: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "hidden_size": 32,
@@ -26,7 +25,13 @@ def tiny_llama(folder: Path, *, seed: int = 0, layers: int = 2, **changes: Any) 
         "max_position_embeddings": 128,
         "initializer_range": 0.3,
     }
-    LlamaForCausalLM(LlamaConfig(**{**shape, **changes})).save_pretrained(folder)
+    return LlamaConfig(**{**shape, **changes})
+
+
+def tiny_llama(folder: Path, *, seed: int = 0, layers: int = 2, **changes: Any) -> Path:
+    """Save an untrained `tiny_config`."""
+    torch.manual_seed(seed)
+    LlamaForCausalLM(tiny_config(layers=layers, **changes)).save_pretrained(folder)
     return folder
 
 
