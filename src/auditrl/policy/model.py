@@ -36,7 +36,7 @@ from .engine import PolicyRef, PolicySampler
 from .ledger import TokenLedger
 from .renderer import Renderer
 from .renderers import RemembersSamples, open_renderer
-from .tinker_checkpoint import siblings
+from .tinker_checkpoint import state_of
 
 if TYPE_CHECKING:
     from .local import LocalEngine
@@ -167,11 +167,12 @@ def _open_engine(model: str, model_args: dict[str, Any]) -> LocalEngine:
     from .local import LocalEngine
     from .network import base_of_adapter
 
-    if siblings(Path(model).expanduser()).get(Path(model).expanduser()):
+    folder = Path(model).expanduser()
+    if state_of(folder) is not None:
         raise ConfigError(
             f"policy/{model}: its weights are at a Tinker server, which only the run knows how to open. Name RUN@STEP instead"
         )
-    method = "lora" if base_of_adapter(Path(model).expanduser()) is not None else "full"
+    method = "lora" if base_of_adapter(folder) is not None else "full"
     return LocalEngine(model, method=method, **model_args)
 
 

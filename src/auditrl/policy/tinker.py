@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import ConfigError, ProviderError, RunError
 from .engine import AdamConfig, LossConfig, PolicyRef, Sampled, Segment, StepMetrics
 from .segments import check_segments
-from .tinker_checkpoint import TinkerCheckpoint, read_checkpoint, siblings, write_checkpoint
+from .tinker_checkpoint import TinkerCheckpoint, read_checkpoint, state_of, write_checkpoint
 from .tinker_loss import token_loss, trained_only, trained_tokens, weights_for
 from .tinker_remote import Frozen, Remote
 from .tinker_server import ServerKind, connect
@@ -176,10 +176,10 @@ class TinkerEngine:
         """
         training, folder = self._training, Path(path)
         state = await training.remote.save_state(await self._adapter(), folder.name)
-        before = siblings(folder)
+        before = state_of(folder)
         write_checkpoint(folder, TinkerCheckpoint(self.base_model, self.server, self.rank, training.step, state))
-        if folder in before:
-            await training.remote.delete(before[folder])
+        if before is not None:
+            await training.remote.delete(before)
         return path
 
     async def load(self, uri: str) -> None:

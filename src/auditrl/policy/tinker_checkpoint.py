@@ -15,7 +15,7 @@ from pathlib import Path
 from ..errors import RunError
 from ..files import sync, write_whole
 
-__all__ = ["METHOD", "TinkerCheckpoint", "read_checkpoint", "siblings", "write_checkpoint"]
+__all__ = ["METHOD", "TinkerCheckpoint", "read_checkpoint", "state_of", "write_checkpoint"]
 
 FORMAT = 1
 METHOD = "tinker"
@@ -90,14 +90,10 @@ def read_checkpoint(folder: Path, base: str, rank: int) -> TinkerCheckpoint:
     return info
 
 
-def siblings(folder: Path) -> dict[Path, str]:
-    """States at the server that the checkpoints beside `folder` (and itself) name."""
-    found: dict[Path, str] = {}
-    for manifest in folder.parent.glob(f"*/{_MANIFEST}"):
-        try:
-            data = json.loads(manifest.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if data.get("method") == METHOD and isinstance(data.get("uri"), str):
-            found[manifest.parent] = data["uri"]
-    return found
+def state_of(folder: Path) -> str | None:
+    """The state at the server that a checkpoint names; None for a folder that is none of ours, or can't be read."""
+    try:
+        data = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data["uri"] if data.get("method") == METHOD and isinstance(data.get("uri"), str) else None
