@@ -11,7 +11,7 @@ from inspect_ai.model import ModelUsage
 
 from auditrl.audit.context import accounting, audit_context, usage_counts
 from auditrl.config import RunConfig, load_config, packaged_config
-from auditrl.costs import Price, Prices, dollars, load_prices
+from auditrl.costs import NOTHING, Price, Prices, dollars, load_prices
 from auditrl.errors import BudgetStop, ConfigError, RunError
 from auditrl.runs import Run, create_run, open_run
 from auditrl.train.budget import PROBE, REFERENCES, TRAINING, Spent, Tariff, Total, check, check_prices, dearest, kept, step_total, total_of
@@ -87,6 +87,24 @@ def test_a_cap_in_dollars_needs_every_price() -> None:
     with pytest.raises(ConfigError, match="no price for openrouter/nobody/knows"):
         check_prices(Tariff(asked, Prices()))
     check_prices(Tariff(config(("budget.max_usd", "5")), Prices()))
+
+
+@pytest.mark.parametrize(
+    ("server", "paid"),
+    [({}, True), ({"server": "tinker", "base_url": "http://door"}, True), ({"server": "skyrl", "base_url": "http://here"}, False)],
+    ids=["hosted", "another door to it", "one's own"],
+)
+def test_a_policy_is_paid_for_at_the_hosted_service_alone(server: dict[str, str], paid: bool) -> None:
+    where = [("policy.engine", "tinker"), ("policy.method", "lora"), *((f"policy.tinker.{key}", value) for key, value in server.items())]
+    unpriced, priced = (Tariff(config(*where), Prices(table)) for table in ({}, {"policy": Price(input=1, output=3)}))
+    assert ("policy" in unpriced.unknown()) == paid == unpriced.counts("auditor")
+    assert unpriced.of("auditor") is (None if paid else NOTHING)
+    assert "policy" not in priced.unknown()
+    assert priced.of_suite("realism", "auditor") == Price(input=1, output=3)
+    assert priced.counts("auditor")
+    if paid:
+        with pytest.raises(ConfigError, match="no price for policy"):
+            check_prices(Tariff(config(*where, ("budget.max_usd", "1")), Prices()))
 
 
 def test_cached_tokens_are_part_of_what_was_read() -> None:

@@ -12,7 +12,7 @@ from auditrl.analysis.published import Configuration, configurations
 from auditrl.cli import cli
 from auditrl.commands.common import find_config
 from auditrl.commands.dry_run import missing_here, model_lines, scenario_lines
-from auditrl.config import ModelConfig, load_config
+from auditrl.config import ModelConfig, load_config, packaged_config
 from auditrl.errors import ConfigError
 from auditrl.train.workshop import check_run
 
@@ -66,6 +66,26 @@ def test_the_command_prices_a_config_without_a_call(monkeypatch: pytest.MonkeyPa
     assert done.exit_code == 0, done.output
     for words in ("First batch:", "warning: openrouter", "No price is known for", "Nothing was run."):
         assert words in done.output
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ([], "(full, trained in process)"),
+        ([("policy.engine", "tinker"), ("policy.method", "lora")], "(lora, trained at the hosted Tinker service)"),
+        (
+            [
+                ("policy.engine", "tinker"),
+                ("policy.method", "lora"),
+                ("policy.tinker.server", "skyrl"),
+                ("policy.tinker.base_url", "http://h"),
+            ],
+            "(lora, trained at http://h)",
+        ),
+    ],
+)
+def test_a_dry_run_says_where_the_policy_is_trained(server: list[tuple[str, str]], words: str) -> None:
+    assert model_lines(load_config(packaged_config("quickstart"), server))[0].endswith(words)
 
 
 def test_a_misspelt_provider_is_an_error_and_not_a_warning() -> None:

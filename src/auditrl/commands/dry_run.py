@@ -52,7 +52,7 @@ def model_lines(config: RunConfig) -> list[str]:
     from ..models import check_limits, models_of
 
     check_limits(config)
-    found = [f"Models: policy {config.policy.model} ({config.policy.method}, trained in process)"]
+    found = [f"Models: policy {config.policy.model} ({config.policy.method}, {config.policy.place})"]
     warnings: list[str] = []
     for key, entry in models_of(config).items():
         found.append(f"  {key}: {entry.model}")

@@ -59,6 +59,11 @@ class TinkerConfig(Section):
             raise ValueError(f"server = {self.server!r} needs its address: set base_url = 'http://HOST:PORT'")
         return self
 
+    @property
+    def kind(self) -> Literal["tinker", "skyrl", "skyrl-jax"]:
+        """The kind of server, the default filled in."""
+        return self.server or "tinker"
+
 
 class PolicyConfig(Section):
     """The auditor that is trained."""
@@ -85,3 +90,13 @@ class PolicyConfig(Section):
             if self.lora.dropout:
                 raise ValueError("engine = 'tinker' has no dropout; remove lora.dropout")
         return self
+
+    @property
+    def hosted(self) -> bool:
+        """Whether somebody is paid for its tokens: it lives at the hosted service."""
+        return self.engine == "tinker" and self.tinker.kind == "tinker"
+
+    @property
+    def place(self) -> str:
+        """Where it is trained, for people."""
+        return "trained in process" if self.engine == "local" else f"trained at {self.tinker.base_url or 'the hosted Tinker service'}"

@@ -217,6 +217,11 @@ class BudgetConfig(Section):
             raise ValueError(f"prices: no file {str(self.prices)!r}; write one (docs/costs.md shows its form), or remove the key")
         return self
 
+    @property
+    def capped(self) -> bool:
+        """Whether there is a cap at all."""
+        return self.max_usd is not None or self.max_tokens is not None
+
 
 class RunConfig(Section):
     """A whole training run."""
@@ -254,7 +259,7 @@ class RunConfig(Section):
             raise ValueError("audit.realism_filter = true needs a model that rates realism: set [realism] model = 'provider/name'")
         if self.audit.compaction:
             raise ValueError("audit.compaction must be false in training: a compacted history is not what the policy sampled from")
-        if self.train.off_policy_steps and (self.budget.max_usd is not None or self.budget.max_tokens is not None):
+        if self.train.off_policy_steps and self.budget.capped:
             raise ValueError(
                 "train.off_policy_steps = 1 pays for a step before the last one is counted, so no cap can hold: drop budget.max_usd and budget.max_tokens"
             )

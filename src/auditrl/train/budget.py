@@ -53,8 +53,8 @@ class Tariff:
 
     @cached_property
     def policy(self) -> Price | None:
-        """None: the policy samples in process and is not paid for."""
-        return self.prices.of(POLICY)
+        """Nothing, unless the prices name it: it is not paid for in process or at a server of one's own. At the hosted service it is."""
+        return self.prices.of(POLICY) or (None if self.config.policy.hosted else NOTHING)
 
     @cached_property
     def targets(self) -> dict[str, Price | None]:
@@ -66,7 +66,7 @@ class Tariff:
         """The price of a role in training; `target` tells the target models apart."""
         match role:
             case "auditor":
-                return self.policy or NOTHING
+                return self.policy
             case "target":
                 return self.targets.get(target) if target in self.targets else self._pool
             case _:
@@ -76,7 +76,7 @@ class Tariff:
     def of_suite(self, suite: str, role: str) -> Price | None:
         """The price of a role in a suite of the evaluation."""
         if role == "auditor":
-            return self.policy or NOTHING
+            return self.policy
         entry = self.entry_of_suite(suite, role)
         return None if entry is None else self.prices.of(entry.model)
 
@@ -92,7 +92,7 @@ class Tariff:
 
     def counts(self, role: str) -> bool:
         """Whether the tokens of a role count against `max_tokens`."""
-        return role != "auditor" or self.policy is not None
+        return role != "auditor" or self.policy is not NOTHING
 
     def unknown(self) -> list[str]:
         """Paid models without a price, each once."""
@@ -101,7 +101,7 @@ class Tariff:
         if settings.profile != "off":
             entries += [settings.target, settings.clean_target, settings.production_target, settings.judge]
         names = dict.fromkeys(entry.model for entry in entries if entry is not None)
-        return [name for name in names if self.prices.of(name) is None]
+        return [*([POLICY] if self.policy is None else []), *(name for name in names if self.prices.of(name) is None)]
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from ..rewards import Group, Judges, RewardDesign
 from ..types import Behavior, Scenario, Seed
 from .batch import CLEAN_TARGET, clean_condition, draw_batch, scenario, split_held_back, training_seeds
 from .counting import CountingJudge, Load
-from .references import References
+from .references import FILE, References
 from .sizes import Length, Sizes, Yardstick, lengths, mean_replies, typical_audit
 from .workshop import bank_for, check_run
 
@@ -192,7 +192,7 @@ class Estimator:
         config, sizes = self.config, self.sizes
         steps, size, turns = config.train.steps, config.train.group_size, config.audit.max_turns
         quitting = sum(sizes.quit_at(step) for step in range(steps)) / steps
-        cache = References(Path("references.jsonl"), renewal_steps=config.reward.renewal_steps)
+        cache = References(Path(FILE), renewal_steps=config.reward.renewal_steps)
         drawn: list[Scenario] = []
         made: dict[tuple[int, str], Scenario] = {}
         for step in range(steps):

@@ -29,8 +29,8 @@ async def train(shop: Workshop) -> None:
     """Train until `train.steps`, starting wherever the run directory stands. The engine is started and left open."""
     total = shop.config.train.steps
     await shop.engine.start()
-    done = await restore(shop)
-    rows = shop.run.metrics()
+    rows = await restore(shop)
+    done = len(rows)
     stop_if(shop, stopping(shop.run, shop.config, rows))
     shop.display.start(f"train {shop.config.name}", total, done)
     async with NextStep(shop) as following:
@@ -69,6 +69,8 @@ async def check_budget(shop: Workshop, rows: Sequence[Mapping[str, Any]]) -> Tot
     """What is spent after the rows so far; a cap that the next step would pass stops the run here, behind a checkpoint."""
     done = len(rows)
     total = total_of(shop.run, shop.tariff, rows)
+    if not shop.config.budget.capped:
+        return total
     try:
         check(shop.run, shop.tariff, total, dearest(shop.tariff, rows), f"step {done + 1}")
     except BudgetStop:
@@ -78,8 +80,8 @@ async def check_budget(shop: Workshop, rows: Sequence[Mapping[str, Any]]) -> Tot
     return total
 
 
-async def restore(shop: Workshop) -> int:
-    """Bring engine and references to the state after the last whole row; returns how many steps are done.
+async def restore(shop: Workshop) -> list[dict[str, Any]]:
+    """Bring engine and references to the state after the last whole row; returns the rows so far.
 
     Updates since the last checkpoint are replayed from the saved segments: no audit is run or paid for twice.
     """
@@ -95,7 +97,7 @@ async def restore(shop: Workshop) -> int:
                 f"{run.path / 'checkpoints'}: no checkpoint is left for {len(rows)} steps of metrics; restore one, or start a new run"
             )
         await shop.engine.save(str(run.checkpoint(0)))
-        return 0
+        return rows
     start = known[-1]
     if shop.design.needs_reference and not shop.references.due(start):
         await shop.engine.load(str(run.checkpoint(shop.references.snapshot_step(start))))
@@ -110,7 +112,7 @@ async def restore(shop: Workshop) -> int:
     if rows:
         shop.display.note(f"resumed after step {len(rows)} (checkpoint {start}, {len(rows) - start} updates replayed)")
         run.event("resumed", step=len(rows), checkpoint=start)
-    return len(rows)
+    return rows
 
 
 async def renew_references(shop: Workshop, step: int) -> None:

@@ -28,6 +28,7 @@ from ..runs import Run
 from ..types import Behavior, Seed
 from .batch import CLEAN_TARGET, split_held_back, training_seeds
 from .budget import Tariff, check_prices
+from .references import FILE as REFERENCES_FILE
 from .references import References
 
 CURRENT = PolicyRef("current")
@@ -143,7 +144,7 @@ def check_engine(config: RunConfig) -> None:
     if config.policy.engine == "tinker":
         from ..policy.tinker_server import reach
 
-        reach(config.policy.tinker.server or "tinker", config.policy.tinker.base_url)
+        reach(config.policy.tinker.kind, config.policy.tinker.base_url)
 
 
 def open_workshop(run: Run, display: Display) -> Workshop:
@@ -175,7 +176,7 @@ def open_workshop(run: Run, display: Display) -> Workshop:
             random_seed=config.random_seed,
         ),
         design=design,
-        references=References.load(run.path / "references.jsonl", config.reward.renewal_steps),
+        references=References.load(run.path / REFERENCES_FILE, config.reward.renewal_steps),
         behaviors=behaviors,
         seeds=seeds,
         held_back=held_back,
@@ -192,7 +193,7 @@ def make_engine(config: RunConfig, folder: str | Path) -> TrainEngine:
         tinker = policy.tinker
         return TinkerEngine(
             tinker.base_model or str(folder),
-            server=tinker.server or "tinker",
+            server=tinker.kind,
             base_url=tinker.base_url,
             rank=policy.lora.rank,
             seed=config.random_seed,
