@@ -1,6 +1,6 @@
 """Start SkyRL's Tinker server on the CPU, in an environment of its own: a server to try `policy.engine = "tinker"` with.
 
-    python scripts/skyrl_server.py --install          # once: makes .skyrl/env (5.3 GB: SkyRL brings torch)
+    python scripts/skyrl_server.py --install          # once: makes .skyrl/env (6.7 GB: SkyRL brings torch)
     python scripts/skyrl_server.py                    # serves the tiny policy at http://127.0.0.1:8765 until Ctrl-C
 
 The model is a Hugging Face folder of an architecture that SkyRL's JAX backend knows (Llama 3, Qwen 3, DeepSeek V3). Database and
