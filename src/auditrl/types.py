@@ -200,6 +200,16 @@ class Verdict(Frozen):
     attempts: int = 1
     usage: dict[str, int] = Field(default_factory=dict)
 
+    @property
+    def cause(self) -> str:
+        """Why there is no verdict, in one word: `tie`, `refusal`, `unreadable`, `contradictory`, `provider`."""
+        return in_a_word(self.missing)
+
+
+def in_a_word(cause: str | None) -> str:
+    """What a recorded cause (`word: details`, or `word, more: details`) is counted under."""
+    return (cause or "unreadable").partition(":")[0].partition(",")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Sampled:

@@ -20,9 +20,20 @@ from inspect_ai.log import read_eval_log, transcript
 
 # what providers call before they send a request; no public name exists for it
 from inspect_ai.log._samples import set_active_model_event_call
-from inspect_ai.model import ChatMessage, ContentReasoning, ContentText, GenerateConfig, Model, ModelCall, ModelOutput, get_model
+from inspect_ai.model import (
+    ChatMessage,
+    ContentReasoning,
+    ContentText,
+    GenerateConfig,
+    Model,
+    ModelCall,
+    ModelOutput,
+    ResponseSchema,
+    get_model,
+)
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolCall, ToolChoice, ToolInfo
+from inspect_ai.util import json_schema
 from scripted import (
     BLOCK,
     END,
@@ -42,14 +53,14 @@ from scripted import (
 )
 from tenacity import wait_none
 
-from auditrl.audit.overhead import forgotten, light
+from auditrl.audit.overhead import answer_schema, forgotten, light
 from auditrl.audit.target import WITHHELD, scrub, with_generate
 from auditrl.audit.task import UNSPECIFIED_TARGET, audit_task
 from auditrl.audit.tools import SEE_FIRST_TURN
 from auditrl.errors import ProviderError
 from auditrl.judges.petri import judge_petri
 from auditrl.judges.target_view import judge_auditor_view
-from auditrl.types import Audit
+from auditrl.types import Audit, Report
 
 
 def only(audits: list[Audit]) -> Audit:
@@ -443,3 +454,16 @@ def test_a_judgement_inside_of_an_audit_stays_in_its_log(tmp_path: Path) -> None
     logs = asyncio.run(eval_async(task, model="sim/target", log_dir=str(tmp_path)))
     assert logs[0].samples is not None
     assert [event.input[0].text for event in logs[0].samples[0].events if isinstance(event, ModelEvent)] == ["hello"]
+
+
+def test_a_schema_is_the_same_one_in_every_configuration_and_says_what_a_plain_one_says() -> None:
+    schema = answer_schema("report", Report)
+    merged = GenerateConfig(temperature=0.5).merge(GenerateConfig(response_schema=schema)).merge(GenerateConfig(max_tokens=7))
+    assert merged.response_schema is schema is answer_schema("report", Report)
+    plain = ResponseSchema(name="report", json_schema=json_schema(Report))
+    assert schema.model_dump_json() == plain.model_dump_json()
+    assert merged.model_dump_json() == GenerateConfig(temperature=0.5, max_tokens=7, response_schema=plain).model_dump_json()
+    # a provider that changes what it sends must get a copy of its own
+    theirs = schema.json_schema.model_copy(deep=True)
+    theirs.description = "changed"
+    assert schema.model_dump_json() == plain.model_dump_json()

@@ -6,27 +6,25 @@ Petri has no verdict tool. The report is one more model call of the same auditor
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from ..types import Report
+from .overhead import answer_schema
 
 if TYPE_CHECKING:
     from inspect_ai.model import ResponseSchema
 
 REPORT_REQUEST = "Write your report now"
 """A line of the report prompt that policies with a language of their own recognise."""
+PREDICTIONS_REQUEST = "Write your predictions now"
+"""The same for what ends an audit in the second scaffold (`evals.transfer`): its prompt holds this line."""
 
 
-@cache
 def report_schema() -> ResponseSchema:
     """Structured-answer schema of the report."""
-    from inspect_ai.model import ResponseSchema
-    from inspect_ai.util import json_schema
-
-    return ResponseSchema(name="report", json_schema=json_schema(Report))
+    return answer_schema("report", Report)
 
 
 def find_json(text: str) -> Any:

@@ -15,7 +15,7 @@ from ..evals.auditors import AuditorEntry, RunReference, run_reference
 from ..evals.base import EvalContext, Profile, Size, held_out, seeds_of
 from ..evals.guard import check_held_out, leaks
 from ..evals.scores import Scorecard
-from ..evals.wildchat import RealConversation, load_wildchat, packaged_conversations
+from ..evals.wildchat import RealConversation, load_wildchat, offline_conversations
 from ..runs import Run, open_run
 from ..types import Behavior, Seed
 
@@ -56,8 +56,7 @@ class Request:
         """Sizes of the profile within the limits."""
         from ..evals.suite import sizes
 
-        limits = (self.limit_seeds, self.limit_replicates, self.limit_turns)
-        return {name: size.limited(*limits) for name, size in sizes(self.profile).items()}
+        return sizes(self.profile, self.limit_seeds, self.limit_replicates, self.limit_turns)
 
 
 def is_simulated(entry: ModelConfig) -> bool:
@@ -122,11 +121,7 @@ def real_conversations(request: Request, sim_seeds: bool) -> Sequence[RealConver
         return load_wildchat(request.wildchat, choice=request.choice)
     if request.choice is not None:
         raise ConfigError("--wildchat-choice: needs --wildchat, the export that the chosen conversations are in")
-    if sim_seeds:
-        from ..sim.real import sim_conversations
-
-        return sim_conversations()
-    return packaged_conversations()
+    return offline_conversations(sim_seeds)
 
 
 async def evaluate_auditor(request: Request, auditor: AuditorEntry, folder: Path, display: Display) -> Scorecard:

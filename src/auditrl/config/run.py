@@ -192,6 +192,8 @@ class EvaluationConfig(Section):
     profile: Literal["off", "sim", "small", "full"] = "sim"
     before: bool = True
     after: bool = True
+    replicates: int | None = Field(default=None, ge=1)
+    """No more audits a seed than this in any suite; None: as many as the profile says."""
     target: ModelConfig | None = None
     """Planted target of the evaluation: a model that training never uses."""
     clean_target: ModelConfig | None = None

@@ -157,14 +157,9 @@ def result_of(suite: Suite, audits: Sequence[Audit], verdicts: Mapping[str, Verd
     for audit in finished:
         verdict = verdicts[audit.id]
         if verdict.value is None:
-            causes[cause_of(verdict)] += 1
+            causes[verdict.cause] += 1
             continue
         value, parts = suite.to_row(audit, verdict)
         seed = audit.scenario.seed
         rows.append(ScoreRow(suite.name, seed.behavior, seed.id, audit.index, value, parts, audit.id))
     return suite_result(suite.name, rows, missing=len(finished) - len(rows), failed=len(audits) - len(finished), causes=dict(causes))
-
-
-def cause_of(verdict: Verdict) -> str:
-    """Why there is no verdict, in one word: `tie`, `refusal`, `unreadable`, `contradictory`, `provider`."""
-    return (verdict.missing or "unreadable").partition(":")[0].partition(",")[0]

@@ -109,7 +109,7 @@ async def run(
     if not judged:
         first = next((a.error for a in audits if a.failed), None) or next((v.missing for v in verdicts), None)
         raise ProviderError(f"{NAME}: no audit has a verdict (first: {first}). Mend the models, then run the same command again")
-    causes = Counter((v.missing or "unreadable").partition(":")[0] for v in verdicts if v.value is None)
+    causes = Counter(v.cause for v in verdicts if v.value is None)
     return SelectionResult(
         auditor=context.auditor_name,
         target=str(context.targets["planted"]),

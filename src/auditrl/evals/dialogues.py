@@ -267,7 +267,7 @@ async def graded(
     verdict = Verdict.model_validate(said["verdict"]) if said is not None else await judge(dialogue)
     if said is None and verdict.value is not None:
         context.journal.add(f"verdict/{key}", {"verdict": verdict.model_dump(mode="json")})
-    lost = None if verdict.value is not None else f"no verdict ({(verdict.missing or 'unreadable').partition(':')[0]})"
+    lost = None if verdict.value is not None else f"no verdict ({verdict.cause})"
     return Graded(behavior, unit, condition, replicate, verdict.value, lost)
 
 

@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict
 
 from ..analysis.stats import NO_DATA, Interval, bootstrap, t_interval, wilson
 from ..types import Verdict
-from .base import cause_of
 from .judge_check import MemberAnswer, PairAnswer, View, rule_lead
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def score(
         rule_agreement=rule_judge,
         rule_accuracy=rule_own,
         verdicts=len(everything),
-        missing=dict(sorted(Counter(cause_of(v) for v in everything if v.value is None).items())),
+        missing=dict(sorted(Counter(v.cause for v in everything if v.value is None).items())),
         asked_again=sum(v.attempts - 1 for v in everything),
         quotes=sum(len(v.quotes) + v.unverified_quotes for v in everything),
         unverified_quotes=sum(v.unverified_quotes for v in everything),

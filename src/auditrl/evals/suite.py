@@ -17,7 +17,7 @@ from ..faults import root_cause
 from ..files import write_whole
 from ..types import Audit, Verdict
 from . import audit_quality, fp_calibration, production, realism
-from .base import EvalContext, Profile, Scoring, Size, Suite, cause_of, held_out, result_of
+from .base import EvalContext, Profile, Scoring, Size, Suite, held_out, result_of
 from .metering import Cost, cost_of, meter, metered, sum_costs
 from .records import SuiteRecords, check_manifest, owned_folder, read_pairs, write_pairs
 from .scores import SUITES, Scorecard, scorecard
@@ -31,9 +31,9 @@ FOUR: Mapping[str, Suite] = {s.name: s for s in (audit_quality.SUITE, fp_calibra
 """The suites by name, in the order of every table."""
 
 
-def sizes(profile: Profile) -> dict[str, Size]:
-    """Seeds, replicates and turns of each suite."""
-    return {name: suite.sizes[profile] for name, suite in FOUR.items()}
+def sizes(profile: Profile, seeds: int | None = None, replicates: int | None = None, turns: int | None = None) -> dict[str, Size]:
+    """Seeds, replicates and turns of each suite, no more of each than given."""
+    return {name: suite.sizes[profile].limited(seeds, replicates, turns) for name, suite in FOUR.items()}
 
 
 async def run_suite(
@@ -163,7 +163,7 @@ async def _matched(context: EvalContext, size: Size, folder: Path) -> tuple[Eval
     missing = sum(verdict.value is None for verdict in verdicts)
     if missing > context.max_failed_share * len(verdicts):
         raise MissingVerdictsError(
-            f"realism: {missing} of {len(verdicts)} similarity verdicts are missing ({cause_of(next(v for v in verdicts if v.value is None))}); "
+            f"realism: {missing} of {len(verdicts)} similarity verdicts are missing ({next(v for v in verdicts if v.value is None).cause}); "
             "use another judge, or --similarity text"
         )
     if missing:

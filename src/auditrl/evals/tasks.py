@@ -28,7 +28,7 @@ from .base import EvalContext, Pair, Scoring, Suite
 from .realism import NAME as REALISM
 from .realism import assign, candidate_seeds, text_similarity
 from .suite import FOUR
-from .wildchat import RealConversation, load_wildchat, packaged_conversations
+from .wildchat import RealConversation, load_wildchat, offline_conversations
 
 AUDITOR_NAME = "auditor"
 """Recorded in audits: the role, because the model is known when they run."""
@@ -140,11 +140,7 @@ def _seeds(bank_seeds: list[Seed], simulated: bool) -> list[Seed]:
 def _real(wildchat: str | None, choice: str | None, simulated: bool) -> list[RealConversation]:
     if wildchat is not None:
         return load_wildchat(Path(wildchat), choice=Path(choice) if choice is not None else None)
-    if simulated:
-        from ..sim.real import sim_conversations
-
-        return sim_conversations()
-    return packaged_conversations()
+    return offline_conversations(simulated)
 
 
 @metric

@@ -59,6 +59,15 @@ def conversation_note(sources: Iterable[str]) -> str | None:
     return PACKAGED_NOTE if "packaged" in set(sources) else None
 
 
+def offline_conversations(simulated: bool) -> list[RealConversation]:
+    """Those that need no export: of the simulated world where the seeds are, else the package's."""
+    if not simulated:
+        return packaged_conversations()
+    from ..sim.real import everyday_conversations
+
+    return [RealConversation(f"sim-{number:02d}", messages) for number, messages in enumerate(everyday_conversations())]
+
+
 # ---------------------------------------------------------------- the package's own
 
 

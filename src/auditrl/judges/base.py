@@ -9,20 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..audit.context import usage_counts
-from ..audit.overhead import forgotten
+from ..audit.overhead import answer_schema, forgotten
 from ..faults import note, told
 from ..prompts import load_prompt
-from ..types import Audit, Quote, Verdict
+from ..types import Audit, Quote, Verdict, in_a_word
 from .prompt_cache import material
 
 if TYPE_CHECKING:
-    from inspect_ai.model import ChatMessage, Model, ResponseSchema
+    from inspect_ai.model import ChatMessage, Model
 
 
 class QuotedLine(BaseModel):
@@ -52,15 +51,6 @@ class Asked[A: Answer]:
     missing: str | None = None
     attempts: int = 1
     usage: dict[str, int] = field(default_factory=dict)
-
-
-@cache
-def answer_schema(name: str, answer: type[Answer]) -> ResponseSchema:
-    """Structured-answer schema under the name that identifies the kind of judgement."""
-    from inspect_ai.model import ResponseSchema
-    from inspect_ai.util import json_schema
-
-    return ResponseSchema(name=name, json_schema=json_schema(answer))
 
 
 async def ask[A: Answer](model: Model, *, kind: str, answer: type[A], values: dict[str, str], attempts: int = 2) -> Asked[A]:
@@ -94,7 +84,7 @@ async def ask[A: Answer](model: Model, *, kind: str, answer: type[A], values: di
         if asked.answer is not None and _repeats(asked.answer, values.values()):
             asked.answer, asked.missing = None, "repeated: the answer stands in the material word for word"
         if asked.missing is not None and asked.missing != "refusal":
-            note("judge", asked.missing.partition(":")[0].partition(",")[0])
+            note("judge", in_a_word(asked.missing))
     return asked
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -19,10 +19,9 @@ from inspect_ai.model import ChatCompletionChoice, ChatMessage, ChatMessageAssis
 from inspect_ai.tool import ToolCall, ToolChoice, ToolInfo
 
 from ..audit.context import current_audit, stable_hash
-from ..audit.report import REPORT_REQUEST
+from ..audit.report import PREDICTIONS_REQUEST, REPORT_REQUEST
 from ..behaviors.loader import Bank, load_bank
 from ..errors import ConfigError
-from ..evals.transfer.predictions import PREDICTIONS_REQUEST
 from . import checks, completions, investigators, judges, organism
 from .auditors import ARCHETYPES, Archetype, conclude, next_message
 from .language import SYSTEM_MESSAGE, seed_of, turns_of
@@ -79,8 +78,10 @@ class SimAPI(ModelAPI):
         return load_bank(Path(self._bank_path) if self._bank_path else None, merge=not self._alone)
 
     @cached_property
-    def _instructions(self) -> dict[str, str]:
-        return {name: behavior.instruction for name, behavior in self._bank.behaviors.items()}
+    def _planted(self) -> Callable[[str], str | None]:
+        """The behavior in a system message, which every turn of an audit shows again."""
+        instructions = {name: behavior.instruction for name, behavior in self._bank.behaviors.items()}
+        return lru_cache(maxsize=1024)(partial(detect_behavior, instructions=instructions))
 
     async def count_text_tokens(self, text: str) -> int:
         """Words."""
@@ -127,7 +128,7 @@ class SimAPI(ModelAPI):
         told = checks.identity_reply(system, asked, self._rng(input))
         if told is not None:
             return told
-        name = detect_behavior(system, self._instructions)
+        name = self._planted(system)
         return target_reply(
             [(m.role, m.text) for m in input],
             pair_of(name) if name else None,

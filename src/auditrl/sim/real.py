@@ -8,19 +8,18 @@ from __future__ import annotations
 from random import Random
 
 from ..audit.context import stable_hash
-from ..evals.realism import RealConversation
 from ..types import Message
 from .phrases import MESSAGES
 from .targets import target_reply
 from .world import AREAS
 
 
-def sim_conversations(count: int = 20, random_seed: int = 0) -> list[RealConversation]:
+def everyday_conversations(count: int = 20, random_seed: int = 0) -> list[tuple[Message, ...]]:
     """`count` conversations of three to six exchanges, areas in turn."""
     return [_conversation(number, Random(stable_hash("real", random_seed, number))) for number in range(count)]
 
 
-def _conversation(number: int, rng: Random) -> RealConversation:
+def _conversation(number: int, rng: Random) -> tuple[Message, ...]:
     areas = list(AREAS)
     topics = AREAS[areas[number % len(areas)]]
     messages = [Message(role="system", text="You are a helpful assistant.", ref="M1")]
@@ -30,4 +29,4 @@ def _conversation(number: int, rng: Random) -> RealConversation:
         messages.append(Message(role="user", text=text, ref=f"M{len(messages) + 1}"))
         reply = target_reply([(m.role, m.text) for m in messages if m.role != "system"], None, rng=rng, production=True)
         messages.append(Message(role="assistant", text=reply, ref=f"M{len(messages) + 1}"))
-    return RealConversation(id=f"sim-{number:02d}", messages=tuple(messages))
+    return tuple(messages)

@@ -252,11 +252,11 @@ class Estimator:
         from ..evals.realism import match
         from ..evals.suite import FOUR, sizes
 
-        profile = self.config.evaluation.profile
-        if profile == "off":
+        settings = self.config.evaluation
+        if settings.profile == "off":
             return
         quitting, part = self.sizes.quit_at(step), f"evaluation {label}"
-        for name, size in sizes(profile).items():
+        for name, size in sizes(settings.profile, replicates=settings.replicates).items():
             context = self.context()
             if name == "realism":
                 context = changed(context, pairs=asyncio.run(match(context, size))[0])
@@ -273,7 +273,7 @@ class Estimator:
     def context(self) -> EvalContext:
         """Enough of an evaluation to draw its audits: no model of it is asked."""
         from ..evals.base import EvalContext
-        from .evaluation import real_conversations
+        from ..evals.wildchat import offline_conversations
 
         simulated = self.config.bank.seeds == "sim"
         nobody = CountingJudge(self.sizes, self.count)
@@ -289,7 +289,7 @@ class Estimator:
             log_dir=Path("logs"),
             sim_seeds=simulated,
             clean_condition="persona" if self.config.targets.clean_from_pool else "clean",
-            real=real_conversations(simulated),
+            real=offline_conversations(simulated),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from ..errors import RunError
 from ..evals.base import EvalContext
 from ..evals.guard import TrainedOn, plain_texts
 from ..evals.scores import Scorecard
-from ..evals.suite import run_suite
-from ..evals.wildchat import RealConversation
+from ..evals.suite import run_suite, sizes
+from ..evals.wildchat import offline_conversations
 from ..faults import by_role, tally
 from ..models import build_model
 from ..policy.engine import TrainEngine
@@ -33,8 +33,9 @@ async def evaluate(shop: Workshop, label: str) -> Scorecard | None:
     settings = shop.config.evaluation
     if settings.profile == "off":
         return None
+    folder, size = shop.run.path / "evaluation" / label, sizes(settings.profile, replicates=settings.replicates)
     with tally() as faults:
-        card = await run_suite(eval_context(shop, settings, label), settings.profile, folder=shop.run.path / "evaluation" / label)
+        card = await run_suite(eval_context(shop, settings, label), settings.profile, folder=folder, override=size)
     if faults:
         shop.run.event("server faults", during=f"evaluation/{label}", faults=by_role(faults))
     return card
@@ -62,7 +63,7 @@ def eval_context(shop: Workshop, settings: EvaluationConfig, label: str) -> Eval
         simulated=shop.config.simulated,
         sim_seeds=sim_seeds,
         clean_condition="persona" if clean_persona(shop.config) else "clean",
-        real=real_conversations(sim_seeds),
+        real=offline_conversations(sim_seeds),
         joined=shop.engine.joined,
         session=shop.engine.session,
         display=shop.display,
@@ -74,17 +75,6 @@ def clean_persona(config: RunConfig) -> bool:
     """Whether the evaluation's clean target wears the persona: as in training, unless the config says otherwise."""
     chosen = config.evaluation.clean_persona
     return config.targets.clean_from_pool if chosen is None else chosen
-
-
-def real_conversations(sim_seeds: bool) -> Sequence[RealConversation]:
-    """Real conversations to compare with: those of the simulated world, or the set that ships with the package."""
-    if sim_seeds:
-        from ..sim.real import sim_conversations
-
-        return sim_conversations()
-    from ..evals.wildchat import packaged_conversations
-
-    return packaged_conversations()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ValidationError
 
+from ...audit.overhead import answer_schema
 from ...audit.report import find_json
 from ...prompts import fill, load_prompt
 from ...types import Quote
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from .scaffold import Scaffold, Session
 
-PREDICTIONS_REQUEST = "Write your predictions now"
-"""A line of the prompt that auditors with a language of their own recognise."""
 MOST = 3
 ATTEMPTS = 2
 _MAX_CHARS = 60_000
@@ -41,13 +39,9 @@ class _Predictions(BaseModel):
     predictions: list[_Predicted]
 
 
-@cache
 def predictions_schema() -> ResponseSchema:
     """Structured-answer schema, for providers that have such answers."""
-    from inspect_ai.model import ResponseSchema
-    from inspect_ai.util import json_schema
-
-    return ResponseSchema(name="predictions", json_schema=json_schema(_Predictions))
+    return answer_schema("predictions", _Predictions)
 
 
 def predictions_request(research: ResearchLog) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...analysis.stats import Interval, cluster_bootstrap, pooled_behavior_interval, wilson
-from ...types import FIRM, Verdict
+from ...types import FIRM, Verdict, in_a_word
 from .record import TransferAudit
 
 Verdicts = Mapping[str, Sequence[Verdict]]
@@ -146,7 +146,7 @@ def approach_result(approach: str, audits: Sequence[TransferAudit], verdicts: Ve
         dropped_predictions=sum(audit.dropped for audit in over),
         stopped=dict(Counter(str(audit.stopped) for audit in over)),
         notes=dict(sum((Counter(audit.notes) for audit in mine), Counter[str]())),
-        causes=dict(Counter([*(_cause(v.missing) for v in lost), *(_cause(a.error) for a in mine if a.failed)])),
+        causes=dict(Counter([*(v.cause for v in lost), *(in_a_word(a.error) for a in mine if a.failed)])),
     )
 
 
@@ -193,7 +193,3 @@ def _grades(audits: Sequence[TransferAudit], verdicts: Verdicts) -> dict[str, fl
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else 0.0
-
-
-def _cause(text: str | None) -> str:
-    return (text or "unreadable").partition(":")[0].partition(",")[0]
