@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from auditrl.config import load_config, packaged_config
 from auditrl.display import NoDisplay
+from auditrl.evals.base import Size
 from auditrl.evals.scores import Scorecard
 from auditrl.runs import create_run
 
@@ -74,15 +76,19 @@ def test_the_start_is_evaluated_without_training(tmp_path: Path, monkeypatch: py
     from auditrl.train.start import evaluate_start
 
     asked: list[tuple[str, str, str, str]] = []
+    replicates: set[int] = set()
 
-    async def run_suite(context: Any, profile: str, *, folder: Path) -> Scorecard:
+    async def run_suite(context: Any, profile: str, *, folder: Path, override: Mapping[str, Size]) -> Scorecard:
         asked.append((context.label, profile, context.clean_condition, str(folder)))
+        replicates.update(size.replicates for size in override.values())
         return Scorecard("x", {}, None, True)
 
     monkeypatch.setattr(evaluation, "run_suite", run_suite)
-    config = load_config(packaged_config("quickstart"), [("name", "start-s1"), ("evaluation.clean_persona", "false")])
+    changes = [("name", "start-s1"), ("evaluation.clean_persona", "false"), ("evaluation.replicates", "2")]
+    config = load_config(packaged_config("quickstart"), changes)
     run = create_run(tmp_path, config)
     asyncio.run(evaluate_start(run, NoDisplay()))
     assert asked == [("before", "sim", "clean", str(run.path / "evaluation" / "before"))]
+    assert replicates == {2}, "of 3, 4 and 5 that the profile has"
     assert not run.metrics()
     assert not run.checkpoints()

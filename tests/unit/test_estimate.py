@@ -70,6 +70,17 @@ def test_judge_calls_are_those_of_the_design(overrides: list[tuple[str, str]], c
     assert judge_calls(*overrides) == pytest.approx(calls)
 
 
+def test_an_evaluation_is_counted_at_the_size_that_it_will_have() -> None:
+    def calls(*overrides: tuple[str, str]) -> float:
+        found = Estimate(2, SIMULATED)
+        estimator(("evaluation.profile", "sim"), *overrides).evaluation(found, "after", 2)
+        return found.by_role()["evaluation after", "judge"].calls
+
+    whole, one, more = calls(), calls(("evaluation.replicates", "1")), calls(("evaluation.replicates", "99"))
+    assert whole == more
+    assert one < whole / 2
+
+
 def test_references_are_counted_once_a_scenario_and_renewal() -> None:
     def audits(renewal: str) -> float:
         found = Estimate(60, SIMULATED)
