@@ -7,7 +7,7 @@ ARGS ?=
 .PHONY: quickstart test check format bench lock clean help
 
 help:
-	@echo "make quickstart   train a tiny auditor in the simulated world and show what it learned (under 10 minutes)"
+	@echo "make quickstart   train a tiny auditor in the simulated world and show what it learned (about 10 minutes)"
 	@echo "make test         run the tests"
 	@echo "make check        lint, format and types"
 	@echo "make bench        benchmarks behind docs/benchmarks.md"
