@@ -406,6 +406,22 @@ def test_garbage_is_collected_the_less_often_the_more_audits_take_turns(audits: 
     assert asyncio.run(inside()) == (young, 20, 20)
 
 
+def test_what_was_loaded_before_the_first_audits_is_set_aside_once_and_what_comes_later_is_not() -> None:
+    class Later:
+        pass
+
+    async def inside() -> int:
+        async with light():
+            return gc.get_freeze_count()
+
+    gc.unfreeze()
+    first = asyncio.run(inside())
+    assert first > 10_000
+    later = Later()
+    assert asyncio.run(inside()) <= first
+    assert any(one is later for one in gc.get_objects()), "still in the collector's sight"
+
+
 @pytest.mark.parametrize("threshold", [(0, 10, 10), (10**6, 10, 10)])
 def test_light_leaves_a_callers_own_choices_alone(monkeypatch: pytest.MonkeyPatch, threshold: tuple[int, int, int]) -> None:
     monkeypatch.setenv("INSPECT_LOG_LEVEL", "trace")

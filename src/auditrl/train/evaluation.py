@@ -33,9 +33,9 @@ async def evaluate(shop: Workshop, label: str) -> Scorecard | None:
     settings = shop.config.evaluation
     if settings.profile == "off":
         return None
-    folder, size = shop.run.path / "evaluation" / label, sizes(settings.profile, replicates=settings.replicates)
+    folder, within = shop.run.path / "evaluation" / label, sizes(settings.profile, replicates=settings.replicates)
     with tally() as faults:
-        card = await run_suite(eval_context(shop, settings, label), settings.profile, folder=folder, override=size)
+        card = await run_suite(eval_context(shop, settings, label), settings.profile, folder=folder, override=within)
     if faults:
         shop.run.event("server faults", during=f"evaluation/{label}", faults=by_role(faults))
     return card
