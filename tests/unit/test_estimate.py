@@ -81,6 +81,17 @@ def test_an_evaluation_is_counted_at_the_size_that_it_will_have() -> None:
     assert one < whole / 2
 
 
+def test_a_clean_target_in_an_evaluation_reads_the_persona_where_the_config_gives_it_one() -> None:
+    def read(persona: str) -> float:
+        found = Estimate(2, SIMULATED)
+        estimator(("evaluation.profile", "sim"), ("evaluation.replicates", "1"), ("evaluation.clean_persona", persona)).evaluation(
+            found, "after", 2
+        )
+        return found.by_role()["evaluation after", "target"].input
+
+    assert read("true") == read("none") > read("false"), "the quickstart's clean targets wear it in training"
+
+
 def test_references_are_counted_once_a_scenario_and_renewal() -> None:
     def audits(renewal: str) -> float:
         found = Estimate(60, SIMULATED)

@@ -274,6 +274,7 @@ class Estimator:
         """Enough of an evaluation to draw its audits: no model of it is asked."""
         from ..evals.base import EvalContext
         from ..evals.wildchat import offline_conversations
+        from .evaluation import clean_persona
 
         simulated = self.config.bank.seeds == "sim"
         nobody = CountingJudge(self.sizes, self.count)
@@ -288,7 +289,7 @@ class Estimator:
             audit=self.config.audit,
             log_dir=Path("logs"),
             sim_seeds=simulated,
-            clean_condition="persona" if self.config.targets.clean_from_pool else "clean",
+            clean_condition="persona" if clean_persona(self.config) else "clean",
             real=offline_conversations(simulated),
         )
 
